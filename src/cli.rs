@@ -18,15 +18,18 @@ pub use files::{Row, Settings, runs};
 pub use help::{Example, VARIABLES, examples};
 pub use parse::{Parsed, log_format, parse};
 pub use sources::{Source, Sources, strange_variables};
-use subcommands::{AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs};
+use subcommands::{
+    AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs,
+};
 use values::yes_or_no;
 pub use values::{Shell, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///
-/// rlock takes the lock in Redis (or with flock(2) on this machine: --node local), runs the command, renews the lease
-/// while it runs, and releases the lock when it ends. While the command can still run, no other client holds the lock. If
-/// rlock cannot keep that true, it stops the command first.
+/// rlock takes the lock in Redis (or with flock(2) on this machine: --node local), runs the
+/// command, renews the lease while it runs, and releases the lock when it ends. While the command
+/// can still run, no other client holds the lock. If rlock cannot keep that true, it stops the
+/// command first.
 #[derive(Parser, Debug)]
 #[command(name = "rlock", version)]
 pub struct Cli {
@@ -38,101 +41,116 @@ pub struct Cli {
 pub enum Command {
     /// Hold the lock around a command
     ///
-    /// Takes the lock, runs CMD in a process group of its own, renews the lease every third of the TTL, and releases the
-    /// lock when CMD has ended. HUP, INT, QUIT, TERM, USR1, USR2 and WINCH sent to rlock reach the whole group, and so do
-    /// ALRM, VTALRM, PROF, XCPU, IO and PWR. The group gets the terminal when it asks for it, and Ctrl-Z stops both.
+    /// Takes the lock, runs CMD in a process group of its own, renews the lease every third of the
+    /// TTL, and releases the lock when CMD has ended. HUP, INT, QUIT, TERM, USR1, USR2 and WINCH
+    /// sent to rlock reach the whole group, and so do ALRM, VTALRM, PROF, XCPU, IO and PWR. The
+    /// group gets the terminal when it asks for it, and Ctrl-Z stops both.
     ///
-    /// If the lease cannot be renewed, rlock sends --signal to the group and, after --kill-after, SIGKILL, so that the
-    /// group is dead before the lease ends. A --kill-after that does not fit into the TTL is cut. Then rlock exits with 79.
-    /// Groups of rlocks nested in CMD die with it. The lock is released only when all of them are dead.
+    /// If the lease cannot be renewed, rlock sends --signal to the group and, after --kill-after,
+    /// SIGKILL, so that the group is dead before the lease ends. A --kill-after that does not fit
+    /// into the TTL is cut. Then rlock exits with 79. Groups of rlocks nested in CMD die with it.
+    /// The lock is released only when all of them are dead.
     ///
-    /// A nested rlock run of a lock that CMD runs under, directly or further up, starts at once under that lock. It dies
-    /// with the rlock that holds the lock. When CMD has ended, that rlock keeps the lock until its nested runs have ended;
-    /// HUP, INT, QUIT or TERM ends them.
+    /// A nested rlock run of a lock that CMD runs under, directly or further up, starts at once
+    /// under that lock. It dies with the rlock that holds the lock. When CMD has ended, that rlock
+    /// keeps the lock until its nested runs have ended; HUP, INT, QUIT or TERM ends them.
     ///
-    /// A small process, rlock-guard, watches rlock. If rlock is killed, the guard kills the group at once and, when no
-    /// process of it is left, releases the lock. If rlock is stopped, the guard kills the group before the lease ends. A
-    /// guard that is killed or stopped is replaced. If both are killed at once, the kernel kills CMD's first process
-    /// (PR_SET_PDEATHSIG), but not the processes that it had started.
+    /// A small process, rlock-guard, watches rlock. If rlock is killed, the guard kills the group
+    /// at once and, when no process of it is left, releases the lock. If rlock is stopped, the
+    /// guard kills the group before the lease ends. A guard that is killed or stopped is replaced.
+    /// If both are killed at once, the kernel kills CMD's first process (PR_SET_PDEATHSIG), but not
+    /// the processes that it had started.
     ///
-    /// Processes that CMD leaves in the background go on without the lock when CMD has ended by itself. With --contain they
-    /// do not: rlock adopts CMD's orphans (PR_SET_CHILD_SUBREAPER, no privilege needed) and ends every process below itself
-    /// in /proc before it releases the lock. If rlock was killed, its guard ends every process that has the lock's
-    /// RLOCK_TOKEN in its environment.
+    /// Processes that CMD leaves in the background go on without the lock when CMD has ended by
+    /// itself. With --contain they do not: rlock adopts CMD's orphans (PR_SET_CHILD_SUBREAPER, no
+    /// privilege needed) and ends every process below itself in /proc before it releases the lock.
+    /// If rlock was killed, its guard ends every process that has the lock's RLOCK_TOKEN in its
+    /// environment.
     ///
-    /// A command that becomes another user (sudo, setuid) can be signalled only if rlock's user may do that. Otherwise
-    /// rlock says so and keeps the lock while it can.
+    /// A command that becomes another user (sudo, setuid) can be signalled only if rlock's user may
+    /// do that. Otherwise rlock says so and keeps the lock while it can.
     ///
-    /// No lock covers a machine that stands still past the end of the lease, or a guard and an rlock that are both stopped.
-    /// CMD may then run for some milliseconds when it wakes. Storage that refuses any RLOCK_FENCE below the highest it has
-    /// seen covers both.
+    /// No lock covers a machine that stands still past the end of the lease, or a guard and an
+    /// rlock that are both stopped. CMD may then run for some milliseconds when it wakes. Storage
+    /// that refuses any RLOCK_FENCE below the highest it has seen covers both.
     #[allow(clippy::doc_markdown)]
     Run(Deferred<RunArgs>),
     /// Take the lock and exit, printing the token
     ///
-    /// For work of several steps, such as CI jobs, that no single command can be put around. No process renews the lock,
-    /// and none stops the work when it ends: it lasts for --ttl, until rlock release, or until that long after the last
-    /// rlock renew. Run rlock check before a step that must not run without the lock.
+    /// For work of several steps, such as CI jobs, that no single command can be put around. No
+    /// process renews the lock, and none stops the work when it ends: it lasts for --ttl, until
+    /// rlock release, or until that long after the last rlock renew. Run rlock check before a step
+    /// that must not run without the lock.
     #[allow(clippy::doc_markdown)]
     Acquire(Deferred<AcquireArgs>),
     /// Extend a lock, if it is still the caller's
     ///
-    /// Compares and extends, on a majority of the nodes. Exit 1, naming the holder, if the token is not the holder's.
+    /// Compares and extends, on a majority of the nodes. Exit 1, naming the holder, if the token is
+    /// not the holder's.
     Renew(Deferred<RenewArgs>),
     /// Release a lock, if it is still the caller's
     ///
-    /// Compares and deletes. Exit 1, naming the holder, if the token is not the holder's; another client's lock is never
-    /// touched.
+    /// Compares and deletes. Exit 1, naming the holder, if the token is not the holder's; another
+    /// client's lock is never touched.
     Release(Deferred<ReleaseArgs>),
     /// Tell whether the lock is still the caller's
     ///
-    /// Exit 0 if a majority of the nodes says so, 1, naming the holder, if it is not, 69 if no majority answers. Inside
-    /// rlock run it needs no flags. The answer holds for the moment in which it was given; --for asks for a longer time.
+    /// Exit 0 if a majority of the nodes says so, 1, naming the holder, if it is not, 69 if no
+    /// majority answers. Inside rlock run it needs no flags. The answer holds for the moment in
+    /// which it was given; --for asks for a longer time.
     Check(Deferred<CheckArgs>),
     /// Show which locks are held, and by which client
     ///
-    /// Each row tells the holder, since when, how long the lock lasts unless renewed, its fence, and how many of the nodes
-    /// agree on the holder. The waiters stand below, in their order. A value that rlock did not write is shown as foreign.
-    /// Without a name, all locks that an rlock has used within a week and that are held are shown. They are found with
-    /// SCAN, which does not block the servers.
+    /// Each row tells the holder, since when, how long the lock lasts unless renewed, its fence,
+    /// and how many of the nodes agree on the holder. The waiters stand below, in their order. A
+    /// value that rlock did not write is shown as foreign. Without a name, all locks that an rlock
+    /// has used within a week and that are held are shown. They are found with SCAN, which does not
+    /// block the servers.
     ///
-    /// Exit 0 if one of the locks with these names and patterns is held, 1 if none is. Without any, 0 if the nodes could tell.
-    /// 69 if no majority of the nodes answers.
+    /// Exit 0 if one of the locks with these names and patterns is held, 1 if none is. Without any,
+    /// 0 if the nodes could tell. 69 if no majority of the nodes answers.
     Inspect(Deferred<InspectArgs>),
     /// Take a lock away from its holder
     ///
-    /// Shows the holder and asks, or takes --yes. A lock that rlock run holds is not deleted: a tombstone takes its place
-    /// and keeps other clients out. The holder is told at once, or finds it at its next renewal (a third of its TTL at
-    /// most). It stops its command as after any loss (exit 79) and releases the key. rlock break waits for that, for as
-    /// long as the lease would have lasted. A lock that was taken with acquire has no command to stop and is deleted at
-    /// once. --now deletes any lock at once: the holder's command may then run beside that of the next holder, until its
-    /// next renewal. Only the lock that was shown is broken, never its successor.
+    /// Shows the holder and asks, or takes --yes. A lock that rlock run holds is not deleted: a
+    /// tombstone takes its place and keeps other clients out. The holder is told at once, or finds
+    /// it at its next renewal (a third of its TTL at most). It stops its command as after any loss
+    /// (exit 79) and releases the key. rlock break waits for that, for as long as the lease would
+    /// have lasted. A lock that was taken with acquire has no command to stop and is deleted at
+    /// once. --now deletes any lock at once: the holder's command may then run beside that of the
+    /// next holder, until its next renewal. Only the lock that was shown is broken, never its
+    /// successor.
     ///
-    /// Exit 0 if it is broken, 1 if there is nothing to break, or the holder has changed or has not released it.
+    /// Exit 0 if it is broken, 1 if there is nothing to break, or the holder has changed or has not
+    /// released it.
     Break(Deferred<BreakArgs>),
     /// Tell whether the nodes are fit to hold locks
     ///
-    /// Checks of each node: role, version, round trip, clock, uptime, persistence, eviction, replicas, and the rights that
-    /// rlock needs; and whether the nodes are independent. Changes nothing. Says what is wrong, what follows from it and
-    /// what to do. With --acl, or where a right is missing, prints the ACL SETUSER line that grants exactly the rights that rlock
+    /// Checks of each node: role, version, round trip, clock, uptime, persistence, eviction,
+    /// replicas, and the rights that rlock needs; and whether the nodes are independent. Changes
+    /// nothing. Says what is wrong, what follows from it and what to do. With --acl, or where a
+    /// right is missing, prints the ACL SETUSER line that grants exactly the rights that rlock
     /// needs.
     ///
-    /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit: no majority, refused, or
-    /// wrongly configured. Warnings are: a policy that evicts, a clock that is wrong, a recent restart, or a replica that may
-    /// lose writes. No persistence is one, unless the restart guard of several nodes covers it. A minority that is away,
-    /// refuses rlock or sets no key is a warning too.
+    /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit:
+    /// no majority, refused, or wrongly configured. Warnings are: a policy that evicts, a clock
+    /// that is wrong, a recent restart, or a replica that may lose writes. No persistence is one,
+    /// unless the restart guard of several nodes covers it. A minority that is away, refuses rlock
+    /// or sets no key is a warning too.
     Doctor(Deferred<DoctorArgs>),
     /// Show every setting that is in force, and where it comes from
     ///
-    /// Each row tells a setting, its value, and the flag's variable or the line of the configuration file that it comes
-    /// from. With --key, they are those of runs of this lock. Passwords are never shown. No node is asked.
+    /// Each row tells a setting, its value, and the flag's variable or the line of the
+    /// configuration file that it comes from. With --key, they are those of runs of this lock.
+    /// Passwords are never shown. No node is asked.
     ///
-    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are checked.
+    /// Exit 0, or 78 if a file is wrong. With --check, also sections that do not apply here are
+    /// checked.
     Config(Deferred<ConfigArgs>),
     /// Print the completions for a shell
     ///
-    /// The package installs them. They complete rlock's words, and the command of run as if it were typed alone: in bash
-    /// that is what follows --.
+    /// The package installs them. They complete rlock's words, and the command of run as if it were
+    /// typed alone: in bash that is what follows --.
     Completions {
         /// The shell
         shell: Shell,
@@ -146,8 +164,8 @@ pub enum Command {
     },
 }
 
-/// clap's description of the command line. Options of a subcommand are described when it is used, or with
-/// [`clap::Command::build`].
+/// clap's description of the command line. Options of a subcommand are described when it is used,
+/// or with [`clap::Command::build`].
 pub fn definition() -> clap::Command {
     Cli::command()
 }
@@ -190,12 +208,21 @@ fn with_common_rules(command: clap::Command) -> clap::Command {
         let arg = match arg.get_action() {
             ArgAction::SetTrue => arg.value_parser(yes_or_no),
             // A negative number is a wrong value then, not an unknown option.
-            ArgAction::Set | ArgAction::Append if !arg.is_positional() => arg.allow_negative_numbers(true),
+            ArgAction::Set | ArgAction::Append if !arg.is_positional() => {
+                arg.allow_negative_numbers(true)
+            }
             _ => arg,
         };
         // CI systems set an unset parameter to the empty string.
-        let is_empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+        let is_empty = arg
+            .get_env()
+            .and_then(env::var_os)
+            .is_some_and(|value| value.is_empty());
         // Hidden, so that the option is still known to have a variable.
-        if is_empty { arg.env(None::<&'static str>).hide_env(true) } else { arg }
+        if is_empty {
+            arg.env(None::<&'static str>).hide_env(true)
+        } else {
+            arg
+        }
     })
 }

@@ -1,7 +1,7 @@
 //! The boot-time clock: what time it is, and being woken at a time.
 //!
-//! `CLOCK_BOOTTIME` goes on while the machine is suspended, as the servers' clocks do; tokio's timers and
-//! `std::time::Instant` stop (`clock_gettime(2)`, `timerfd_create(2)`).
+//! `CLOCK_BOOTTIME` goes on while the machine is suspended, as the servers' clocks do; tokio's
+//! timers and `std::time::Instant` stop (`clock_gettime(2)`, `timerfd_create(2)`).
 
 use std::cell::Cell;
 use std::io;
@@ -28,7 +28,8 @@ thread_local! {
     static SIMULATED: Cell<Option<SimulatedTime>> = const { Cell::new(None) };
 }
 
-/// From now on this thread lives in simulated time; `None`: in the kernel's time again. Only simulations and tests call this.
+/// From now on this thread lives in simulated time; `None`: in the kernel's time again. Only
+/// simulations and tests call this.
 pub fn simulate(time: Option<SimulatedTime>) {
     SIMULATED.set(time);
 }
@@ -38,18 +39,24 @@ pub fn now() -> Instant {
     if let Some(time) = SIMULATED.get() {
         return (time.now)();
     }
-    // The clock exists since Linux 2.6.39 and the call has no other way to fail; were it to, a time that never comes
-    // ends every lease at once, which is the safe side.
+    // The clock exists since Linux 2.6.39 and the call has no other way to fail; were it to, a time
+    // that never comes ends every lease at once, which is the safe side.
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
-    time.map_or(Instant::NEVER, |t| Instant::from_nanos(u64::try_from(t.num_nanoseconds()).unwrap_or(u64::MAX)))
+    time.map_or(Instant::NEVER, |t| {
+        Instant::from_nanos(u64::try_from(t.num_nanoseconds()).unwrap_or(u64::MAX))
+    })
 }
 
 /// Unix time in milliseconds, for people and for other hosts; nothing is measured by it.
 pub fn unix_millis(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).ok().and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or(0)
+    time.duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|span| u64::try_from(span.as_millis()).ok())
+        .unwrap_or(0)
 }
 
-/// One alarm on the boot-time clock, set anew for each wait. `None` in simulated time, where nothing of the kernel's is used.
+/// One alarm on the boot-time clock, set anew for each wait. `None` in simulated time, where
+/// nothing of the kernel's is used.
 #[derive(Debug)]
 pub struct Alarm(Option<AsyncFd<Timer>>);
 
@@ -77,7 +84,8 @@ impl Alarm {
         }
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?);
-        // SAFETY: the timer owns its descriptor, always names the same one, and closes it only when dropped.
+        // SAFETY: the timer owns its descriptor, always names the same one, and closes it only when
+        // dropped.
         Ok(Self(Some(unsafe { AsyncFd::register(timer) }?)))
     }
 
@@ -105,7 +113,10 @@ impl Alarm {
 fn set(timer: &AsyncFd<Timer>, at: Instant) -> nix::Result<()> {
     let since_boot = std::time::Duration::from_nanos(at.as_nanos());
     let expiration = Expiration::OneShot(TimeSpec::from_duration(since_boot));
-    timer.get_ref().0.set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+    timer
+        .get_ref()
+        .0
+        .set(expiration, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
 }
 
 impl SimulatedTime {
@@ -115,7 +126,10 @@ impl SimulatedTime {
             if (self.now)() >= at {
                 return Poll::Ready(());
             }
-            if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            if waker
+                .as_ref()
+                .is_none_or(|waker| !waker.will_wake(cx.waker()))
+            {
                 waker = Some(cx.waker().clone());
                 (self.wake_at)(at, cx.waker().clone());
             }
@@ -144,7 +158,8 @@ pub async fn until<F: Future>(at: Instant, future: F) -> Option<F::Output> {
     }
 }
 
-/// Time for tests of what waits: tokio's paused clock, which jumps to the next alarm when nothing else is left to do.
+/// Time for tests of what waits: tokio's paused clock, which jumps to the next alarm when nothing
+/// else is left to do.
 #[cfg(test)]
 pub(crate) mod virtual_time {
     use std::cell::Cell;
@@ -163,7 +178,11 @@ pub(crate) mod virtual_time {
 
     /// Runs `test` on a clock of its own, which only its own waiting moves.
     pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             BEGIN.set(Some(tokio::time::Instant::now()));
             super::simulate(Some(SimulatedTime { now, wake_at }));
@@ -179,7 +198,8 @@ pub(crate) mod virtual_time {
 
     fn wake_at(at: Instant, waker: Waker) {
         tokio::spawn(async move {
-            // tokio's timers count in whole milliseconds, and would fire up to one too late or too early.
+            // tokio's timers count in whole milliseconds, and would fire up to one too late or too
+            // early.
             tokio::time::sleep(at.since(now())).await;
             while now() < at {
                 tokio::time::advance(Duration::from_micros(1)).await;

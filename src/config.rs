@@ -1,6 +1,8 @@
-//! Configuration files: which are read, what stands in them, and which of their settings apply to a run. docs/configuration.md.
+//! Configuration files: which are read, what stands in them, and which of their settings apply to a
+//! run. docs/configuration.md.
 //!
-//! Only texts are known here. Whether a name is an option and a text is a value of it, `cli::files` asks clap.
+//! Only texts are known here. Whether a name is an option and a text is a value of it, `cli::files`
+//! asks clap.
 
 mod file;
 mod places;
@@ -18,7 +20,8 @@ use crate::text::{escape, nearest};
 
 pub use places::NO_FILE;
 
-/// The configuration files of a run as one: the settings of a later file stand behind those of the earlier ones.
+/// The configuration files of a run as one: the settings of a later file stand behind those of the
+/// earlier ones.
 #[derive(Default, Debug)]
 pub struct Config {
     /// Files that were read.
@@ -70,10 +73,14 @@ impl Config {
     pub fn read(named: Option<&Path>) -> Result<Self, Failure> {
         let mut whole = Self::default();
         for place in places::of(named) {
-            let Some(contents) = place.read()? else { continue };
+            let Some(contents) = place.read()? else {
+                continue;
+            };
             let known = whole.settings.len();
             whole.add(&contents.shown, &contents.text)?;
-            let exposed = whole.settings[known..].iter().find(|setting| !contents.is_private && setting.has_password());
+            let exposed = whole.settings[known..]
+                .iter()
+                .find(|setting| !contents.is_private && setting.has_password());
             if let Some(Setting { origin, .. }) = exposed {
                 let why = "others can read the password in this address; run chmod 600";
                 return Err(fault(&origin.position, why));
@@ -91,39 +98,51 @@ impl Config {
         })
     }
 
-    /// Returns the settings that apply to a run of these locks, by name. Only names for which `is_open` holds are looked at. The locks
-    /// must have the same settings.
+    /// Returns the settings that apply to a run of these locks, by name. Only names for which
+    /// `is_open` holds are looked at. The locks must have the same settings.
     pub fn applying(
         &self,
         locks: &[String],
         is_open: impl Fn(&str) -> bool,
     ) -> Result<BTreeMap<&str, &Setting>, Failure> {
-        let [first, others @ ..] = locks else { return Ok(self.of(None, &is_open)) };
+        let [first, others @ ..] = locks else {
+            return Ok(self.of(None, &is_open));
+        };
         let common = self.of(Some(first), &is_open);
         for other in others {
             let theirs = self.of(Some(other), &is_open);
             let differs = |name: &&&str| {
-                let [ours, theirs] = [&common, &theirs].map(|of| of.get(**name).map(|setting| &setting.texts));
+                let [ours, theirs] =
+                    [&common, &theirs].map(|of| of.get(**name).map(|setting| &setting.texts));
                 ours != theirs
             };
             if let Some(name) = common.keys().chain(theirs.keys()).find(differs) {
                 let told = |lock: &str, setting: Option<&&Setting>| {
-                    let how =
-                        setting.map_or_else(|| "not at all".to_owned(), |setting| format!("by {}", setting.origin));
+                    let how = setting.map_or_else(
+                        || "not at all".to_owned(),
+                        |setting| format!("by {}", setting.origin),
+                    );
                     format!("for {} {how}", escape::text(lock))
                 };
                 let (one, other) = (told(first, common.get(name)), told(other, theirs.get(name)));
-                let why = format!("--{name} is set differently for locks of one run: {one}, {other}; give --{name}");
+                let why = format!(
+                    "--{name} is set differently for locks of one run: {one}, {other}; give --{name}"
+                );
                 return Err(Failure::new(Outcome::Config, why));
             }
         }
         Ok(common)
     }
 
-    /// Returns the settings of the defaults and of the `[lock]` sections of `lock`, by name: of several the one of the highest rank.
+    /// Returns the settings of the defaults and of the `[lock]` sections of `lock`, by name: of
+    /// several the one of the highest rank.
     fn of(&self, lock: Option<&str>, is_open: impl Fn(&str) -> bool) -> BTreeMap<&str, &Setting> {
         let mut applying: BTreeMap<&str, &Setting> = BTreeMap::new();
-        for setting in self.settings.iter().filter(|setting| is_open(&setting.name)) {
+        for setting in self
+            .settings
+            .iter()
+            .filter(|setting| is_open(&setting.name))
+        {
             let known = applying.get(setting.name.as_str());
             if setting.origin.section.has(lock)
                 && known.is_none_or(|known| known.origin.rank() <= setting.origin.rank())
@@ -143,7 +162,8 @@ impl Setting {
 }
 
 impl Section {
-    /// Whether it applies to this lock. The pattern itself names a lock too, so that `config --check` can ask for each section.
+    /// Whether it applies to this lock. The pattern itself names a lock too, so that
+    /// `config --check` can ask for each section.
     fn has(&self, lock: Option<&str>) -> bool {
         match self {
             Self::Defaults => true,
@@ -155,8 +175,8 @@ impl Section {
 }
 
 impl Origin {
-    /// A setting of a higher rank goes before one of a lower rank: whether its section is a lock's, and the number of sections before
-    /// that.
+    /// A setting of a higher rank goes before one of a lower rank: whether its section is a lock's,
+    /// and the number of sections before that.
     pub fn rank(&self) -> (bool, usize) {
         (self.section != Section::Defaults, self.earlier)
     }
@@ -190,9 +210,18 @@ pub fn fault(position: &Position, why: impl fmt::Display) -> Failure {
 }
 
 /// The failure of the unknown name at `position`.
-pub fn unknown<'a>(position: &Position, name: &str, known: impl IntoIterator<Item = &'a str>) -> Failure {
-    let hint = nearest(name, known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    fault(position, format!("unknown name {}{hint}", escape::text(name)))
+pub fn unknown<'a>(
+    position: &Position,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Failure {
+    let hint = nearest(name, known)
+        .map(|near| format!("; did you mean {near}?"))
+        .unwrap_or_default();
+    fault(
+        position,
+        format!("unknown name {}{hint}", escape::text(name)),
+    )
 }
 
 #[cfg(test)]
@@ -204,19 +233,37 @@ mod tests {
         let setting = |(earlier, (section, name, value)): (usize, (Section, &str, &str))| Setting {
             name: name.into(),
             texts: vec![value.into()],
-            origin: Origin { position: Position { file: "f".into(), line: earlier }, section, earlier },
+            origin: Origin {
+                position: Position {
+                    file: "f".into(),
+                    line: earlier,
+                },
+                section,
+                earlier,
+            },
         };
-        Config { settings: settings.into_iter().enumerate().map(setting).collect(), ..Config::default() }
+        Config {
+            settings: settings.into_iter().enumerate().map(setting).collect(),
+            ..Config::default()
+        }
     }
 
     fn lock(pattern: &str) -> Section {
         Section::Lock(pattern.into())
     }
 
-    fn lines<const N: usize>(config: &Config, locks: &[&str], names: [&str; N]) -> [Option<usize>; N] {
+    fn lines<const N: usize>(
+        config: &Config,
+        locks: &[&str],
+        names: [&str; N],
+    ) -> [Option<usize>; N] {
         let locks: Vec<String> = locks.iter().map(|lock| (*lock).to_owned()).collect();
         let applying = config.applying(&locks, |_| true).unwrap();
-        names.map(|name| applying.get(name).map(|setting| setting.origin.position.line))
+        names.map(|name| {
+            applying
+                .get(name)
+                .map(|setting| setting.origin.position.line)
+        })
     }
 
     #[test]
@@ -226,8 +273,17 @@ mod tests {
             (Section::Defaults, "ttl", "defaults"),
             (Section::Defaults, "note", "defaults"),
         ]);
-        for (locks, ttl) in [(&[][..], 1), (&["deploy-a"], 1), (&["deploy-x"], 0), (&["deploy-[!a]"], 0)] {
-            assert_eq!(lines(&all, locks, ["ttl", "note"]), [Some(ttl), Some(2)], "{locks:?}");
+        for (locks, ttl) in [
+            (&[][..], 1),
+            (&["deploy-a"], 1),
+            (&["deploy-x"], 0),
+            (&["deploy-[!a]"], 0),
+        ] {
+            assert_eq!(
+                lines(&all, locks, ["ttl", "note"]),
+                [Some(ttl), Some(2)],
+                "{locks:?}"
+            );
         }
     }
 
@@ -241,18 +297,32 @@ mod tests {
         ]);
         let ask = |locks: [&str; 2], is_open: fn(&str) -> bool| {
             let found = all.applying(&locks.map(str::to_owned), is_open);
-            found.map(|found| found.len()).map_err(|failure| failure.message)
+            found
+                .map(|found| found.len())
+                .map_err(|failure| failure.message)
         };
         assert_eq!(ask(["a", "b"], |_| true), Ok(2));
         assert_eq!(ask(["a", "c"], |name| name != "ttl"), Ok(1));
         let words = ask(["a", "c"], |_| true).unwrap_err();
-        assert!(words.contains("--ttl") && words.contains("a by f:0") && words.contains("c by f:2"), "{words}");
-        assert!(ask(["a", "d"], |_| true).unwrap_err().contains("d not at all"));
-        assert!(ask(["d", "a"], |_| true).unwrap_err().contains("d not at all"));
+        assert!(
+            words.contains("--ttl") && words.contains("a by f:0") && words.contains("c by f:2"),
+            "{words}"
+        );
+        assert!(
+            ask(["a", "d"], |_| true)
+                .unwrap_err()
+                .contains("d not at all")
+        );
+        assert!(
+            ask(["d", "a"], |_| true)
+                .unwrap_err()
+                .contains("d not at all")
+        );
     }
 
     proptest! {
-        /// Of the settings that apply none goes before the chosen one: neither by its section, nor by its line among such sections.
+        /// Of the settings that apply none goes before the chosen one: neither by its section, nor
+        /// by its line among such sections.
         #[test]
         fn the_chosen_one_is_the_last_of_the_highest_rank(order in proptest::collection::vec(0usize..4, 0..12)) {
             let sections = [Section::Defaults, lock("q*"), lock("l*"), lock("lock")];

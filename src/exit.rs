@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::lock::key::Keys;
 
-/// How rlock ends. The codes are those of sysexits(3) where it has one, and of flock(1) and timeout(1) where they do.
+/// How rlock ends. The codes are those of sysexits(3) where it has one, and of flock(1) and
+/// timeout(1) where they do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All is well (the subcommands that run no command).
@@ -19,7 +20,8 @@ pub enum Outcome {
     Exited(u8),
     /// The command ran and was ended by this signal.
     Killed(i32),
-    /// The terminal interrupted rlock, or its command, with this signal. rlock re-raises it, so that a shell's loop stops.
+    /// The terminal interrupted rlock, or its command, with this signal. rlock re-raises it, so
+    /// that a shell's loop stops.
     Interrupted(i32),
     /// `--max-run` is over.
     TimeIsUp,
@@ -81,7 +83,11 @@ impl Outcome {
 
     /// Returns the signal that rlock re-raises instead of exiting.
     pub fn reraised_signal(self) -> Option<i32> {
-        if let Self::Interrupted(signal) = self { Some(signal) } else { None }
+        if let Self::Interrupted(signal) = self {
+            Some(signal)
+        } else {
+            None
+        }
     }
 }
 
@@ -96,19 +102,37 @@ pub const TABLE: &[(&str, &str)] = &[
     ("64", "usage"),
     ("69", "no majority of nodes could be reached"),
     ("70", "a bug in rlock"),
-    ("71", "the system refused rlock something: file descriptors, memory, processes"),
+    (
+        "71",
+        "the system refused rlock something: file descriptors, memory, processes",
+    ),
     ("74", "output could not be written"),
-    ("75 (-E)", "busy: another client holds it, and --wait is over"),
-    ("76", "superseded: another run with --supersede came later, while this one waited"),
-    ("77", "refused: password, ACL, certificate; the other nodes are no majority"),
-    ("78", "configuration: a node's URL, a file, nodes that cannot be used"),
+    (
+        "75 (-E)",
+        "busy: another client holds it, and --wait is over",
+    ),
+    (
+        "76",
+        "superseded: another run with --supersede came later, while this one waited",
+    ),
+    (
+        "77",
+        "refused: password, ACL, certificate; the other nodes are no majority",
+    ),
+    (
+        "78",
+        "configuration: a node's URL, a file, nodes that cannot be used",
+    ),
     (
         "79",
         "the lock was lost and the command was stopped; or it was lost unnoticed and the command had just ended with 0 \
          (any other code of the command's own is passed on; with --on-lost warn always)",
     ),
     ("124", "--max-run is over"),
-    ("126 / 127", "command cannot be executed / not found; the lock is released"),
+    (
+        "126 / 127",
+        "command cannot be executed / not found; the lock is released",
+    ),
     ("128+n", "rlock got signal n while it waited"),
 ];
 
@@ -126,7 +150,12 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into(), keys: None, fields: Map::new() }
+        Self {
+            outcome,
+            message: message.into(),
+            keys: None,
+            fields: Map::new(),
+        }
     }
 
     /// The failure of work on one lock or several: `key: why`.
@@ -138,7 +167,11 @@ impl Failure {
     #[must_use]
     pub fn of(self, keys: impl Into<Keys>) -> Self {
         let keys = keys.into();
-        Self { message: format!("{keys}: {}", self.message), keys: Some(keys), ..self }
+        Self {
+            message: format!("{keys}: {}", self.message),
+            keys: Some(keys),
+            ..self
+        }
     }
 }
 
@@ -150,7 +183,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Returns the outcome that an error carries. Without one, an error of a system call is the system's, and any other is a bug.
+/// Returns the outcome that an error carries. Without one, an error of a system call is the
+/// system's, and any other is a bug.
 pub fn outcome_of(error: &anyhow::Error) -> Outcome {
     match error.downcast_ref::<Failure>() {
         Some(failure) => failure.outcome,
@@ -162,19 +196,33 @@ pub fn outcome_of(error: &anyhow::Error) -> Outcome {
 /// Returns the error of a system call that `error` passes on, if it says nothing else.
 pub fn error_of_system(error: &anyhow::Error) -> Option<io::Error> {
     let code = |cause: &(dyn std::error::Error + 'static)| {
-        let code = cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        let code = cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error);
         code.or_else(|| cause.downcast_ref::<Errno>().map(|errno| *errno as i32))
     };
-    let code = if error.is::<Failure>() { None } else { error.chain().find_map(code) };
+    let code = if error.is::<Failure>() {
+        None
+    } else {
+        error.chain().find_map(code)
+    };
     code.map(io::Error::from_raw_os_error)
 }
 
 /// Errors of a system that lacks something: the same call may succeed later, or with higher limits.
-const SHORTAGES: [i32; 5] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::ENOBUFS];
+const SHORTAGES: [i32; 5] = [
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::ENOMEM,
+    libc::EAGAIN,
+    libc::ENOBUFS,
+];
 
 /// Whether the system lacks what `error` is about.
 pub fn is_shortage(error: &io::Error) -> bool {
-    error.raw_os_error().is_some_and(|code| SHORTAGES.contains(&code))
+    error
+        .raw_os_error()
+        .is_some_and(|code| SHORTAGES.contains(&code))
 }
 
 /// Tells an error of a system call, and the remedy if the system lacks something.
@@ -185,7 +233,9 @@ pub fn told_of_system(error: &io::Error) -> String {
 
 /// Whether `told` has such an error in it, in the words of [`io::Error`].
 pub fn tells_shortage(told: &str) -> bool {
-    SHORTAGES.iter().any(|code| told.contains(&format!("(os error {code})")))
+    SHORTAGES
+        .iter()
+        .any(|code| told.contains(&format!("(os error {code})")))
 }
 
 #[cfg(test)]
@@ -194,19 +244,35 @@ mod tests {
 
     #[test]
     fn an_error_of_a_system_call_is_no_bug() {
-        for error in [anyhow::Error::from(io::Error::from_raw_os_error(libc::EMFILE)), Errno::ENOMEM.into()] {
+        for error in [
+            anyhow::Error::from(io::Error::from_raw_os_error(libc::EMFILE)),
+            Errno::ENOMEM.into(),
+        ] {
             assert_eq!(outcome_of(&error), Outcome::System);
             assert_eq!(outcome_of(&error.context("the guard")), Outcome::System);
         }
-        assert_eq!(outcome_of(&io::Error::other("a surprise").into()), Outcome::Bug);
-        let failure = Failure::new(Outcome::Config, io::Error::from_raw_os_error(libc::EMFILE).to_string());
+        assert_eq!(
+            outcome_of(&io::Error::other("a surprise").into()),
+            Outcome::Bug
+        );
+        let failure = Failure::new(
+            Outcome::Config,
+            io::Error::from_raw_os_error(libc::EMFILE).to_string(),
+        );
         assert_eq!(outcome_of(&failure.into()), Outcome::Config);
     }
 
     #[test]
     fn a_shortage_is_known_by_its_words() {
-        let told = |code| tells_shortage(&format!("/run: {}; mend that", io::Error::from_raw_os_error(code)));
-        assert!(told(libc::EMFILE) && told(libc::ENFILE) && !told(libc::ENOENT) && !told(libc::ENOSPC));
+        let told = |code| {
+            tells_shortage(&format!(
+                "/run: {}; mend that",
+                io::Error::from_raw_os_error(code)
+            ))
+        };
+        assert!(
+            told(libc::EMFILE) && told(libc::ENFILE) && !told(libc::ENOENT) && !told(libc::ENOSPC)
+        );
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! rlock: holds a distributed lock around a command.
 //!
-//! One promise stands above all: while the command can still run, no other client holds the lock. If rlock cannot keep that
-//! true, the command is dead before the lock can pass on. `docs/design.md` is the contract, and `docs/glossary.md` has its terms.
+//! One promise stands above all: while the command can still run, no other client holds the lock.
+//! If rlock cannot keep that true, the command is dead before the lock can pass on.
+//! `docs/design.md` is the contract, and `docs/glossary.md` has its terms.
 //!
-//! Imports point downwards only: `command` → `job`, `hold` → `store` → `lock`. `lock` and `job::policy` are pure.
-//! The library exists for the binary, its tests and its benches; it promises no stable interface of its own.
+//! Imports point downwards only: `command` → `job`, `hold` → `store` → `lock`. `lock` and
+//! `job::policy` are pure. The library exists for the binary, its tests and its benches; it
+//! promises no stable interface of its own.
 
 pub mod background;
 pub mod cli;

@@ -1,7 +1,8 @@
 //! `rlock`: runs a command under a distributed lock. Parse, dispatch, exit code.
 //!
-//! `no_main`, because Rust's runtime ignores SIGPIPE and re-opens descriptors 0 to 2 before `main`: [`Inherited::capture`]
-//! could not see what was inherited. It does for rlock what rlock needs of that runtime.
+//! `no_main`, because Rust's runtime ignores SIGPIPE and re-opens descriptors 0 to 2 before `main`:
+//! [`Inherited::capture`] could not see what was inherited. It does for rlock what rlock needs of
+//! that runtime.
 
 #![no_main]
 
@@ -28,7 +29,10 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
         exit::outcome_of(&error)
     });
     report::finish();
-    if let Some(signal) = outcome.reraised_signal().and_then(|number| Signal::try_from(number).ok()) {
+    if let Some(signal) = outcome
+        .reraised_signal()
+        .and_then(|number| Signal::try_from(number).ok())
+    {
         signals::reraise(signal);
     }
     let _ = std::io::stdout().flush();
@@ -38,7 +42,9 @@ extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
 /// `log` becomes the form of lines that the configuration files ask for.
 fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     let inherited = Inherited::capture()?;
-    let Some(parsed) = cli::parse(args)? else { return Ok(Outcome::Done) };
+    let Some(parsed) = cli::parse(args)? else {
+        return Ok(Outcome::Done);
+    };
     let mut parsed = parsed.with_files()?;
     let asked = parsed.cli.command.log();
     if asked != std::mem::replace(log, asked) {
@@ -51,7 +57,9 @@ fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
 /// `words` points to `count` strings.
 unsafe fn owned(count: c_int, words: *const *const c_char) -> Vec<OsString> {
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the caller guarantees it.
-    let word = |index| OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(index)) }.to_bytes()).to_owned();
+    let word = |index| {
+        // SAFETY: the caller guarantees it.
+        OsStr::from_bytes(unsafe { CStr::from_ptr(*words.add(index)) }.to_bytes()).to_owned()
+    };
     (0..count).map(word).collect()
 }

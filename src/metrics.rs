@@ -1,8 +1,11 @@
-//! `--metrics-dir`: gauges of each lock's last runs, in files for the textfile collector of Prometheus' `node_exporter`.
+//! `--metrics-dir`: gauges of each lock's last runs, in files for the textfile collector of
+//! Prometheus' `node_exporter`.
 //!
 //! 1. `rlock-KEY.prom` describes the last run that started its command.
-//! 2. `rlock-KEY@RESULT.prom` has the time at which a run last ended so. A failure does not erase the last success.
-//! 3. No file is read back. Each is written beside and renamed, because the collector reads at any time.
+//! 2. `rlock-KEY@RESULT.prom` has the time at which a run last ended so. A failure does not erase
+//!    the last success.
+//! 3. No file is read back. Each is written beside and renamed, because the collector reads at any
+//!    time.
 //! 4. A file system can hang, so a thread writes. The end of rlock waits for it, but not for long.
 
 use std::fs::{self, OpenOptions, Permissions};
@@ -23,14 +26,30 @@ use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};
 use crate::text::file_stem;
 
-const HELD: Gauge = Gauge::new("rlock_held", "Whether the last run of this host still holds the lock.");
-const LAST_START: Gauge =
-    Gauge::new("rlock_last_start_timestamp_seconds", "Unix time at which the command was last started.");
-const LAST_WAIT: Gauge = Gauge::new("rlock_last_wait_seconds", "Time from the last run's start to its command's.");
-const LAST_HELD: Gauge = Gauge::new("rlock_last_held_seconds", "Time from the last command's start to the release.");
-const LAST_CODE: Gauge = Gauge::new("rlock_last_exit_code", "Exit code of the last run that started its command.");
-const LAST_END: Gauge =
-    Gauge::new("rlock_last_end_timestamp_seconds", "Unix time at which a run last ended with this result.");
+const HELD: Gauge = Gauge::new(
+    "rlock_held",
+    "Whether the last run of this host still holds the lock.",
+);
+const LAST_START: Gauge = Gauge::new(
+    "rlock_last_start_timestamp_seconds",
+    "Unix time at which the command was last started.",
+);
+const LAST_WAIT: Gauge = Gauge::new(
+    "rlock_last_wait_seconds",
+    "Time from the last run's start to its command's.",
+);
+const LAST_HELD: Gauge = Gauge::new(
+    "rlock_last_held_seconds",
+    "Time from the last command's start to the release.",
+);
+const LAST_CODE: Gauge = Gauge::new(
+    "rlock_last_exit_code",
+    "Exit code of the last run that started its command.",
+);
+const LAST_END: Gauge = Gauge::new(
+    "rlock_last_end_timestamp_seconds",
+    "Unix time at which a run last ended with this result.",
+);
 
 /// Longest wait for the writes at the end of a run.
 const LAST: Duration = Duration::from_secs(1);
@@ -64,12 +83,20 @@ pub struct End {
 impl End {
     /// A run that ended with rlock's own death just now. The code is a shell's for that.
     pub fn killed() -> Self {
-        Self { at: unix_time(), result: "killed", code: 128 + 9 }
+        Self {
+            at: unix_time(),
+            result: "killed",
+            code: 128 + 9,
+        }
     }
 
     /// A run that ended just now.
     pub fn new(outcome: Outcome) -> Self {
-        Self { at: unix_time(), result: result_of(outcome), code: outcome.code() }
+        Self {
+            at: unix_time(),
+            result: result_of(outcome),
+            code: outcome.code(),
+        }
     }
 }
 
@@ -98,7 +125,9 @@ fn result_of(outcome: Outcome) -> &'static str {
 }
 
 fn unix_time() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// Writes the files of the lock `key` in `directory`.
@@ -110,7 +139,10 @@ pub fn write(directory: &Path, key: &Key, record: &Record) -> io::Result<()> {
         let mut add = |gauge: Gauge, value: f64| gauge.write(&mut text, [(of_key.clone(), value)]);
         add(HELD, f64::from(u8::from(record.end.is_none())));
         add(LAST_START, started.as_secs_f64());
-        add(LAST_WAIT, started.saturating_sub(record.begun).as_secs_f64());
+        add(
+            LAST_WAIT,
+            started.saturating_sub(record.begun).as_secs_f64(),
+        );
         if let Some(end) = record.end {
             add(LAST_HELD, end.at.saturating_sub(started).as_secs_f64());
             add(LAST_CODE, end.code.into());
@@ -119,7 +151,13 @@ pub fn write(directory: &Path, key: &Key, record: &Record) -> io::Result<()> {
     }
     if let Some(End { at, result, .. }) = record.end {
         let mut text = String::new();
-        LAST_END.write(&mut text, [(labels(&[("key", key.stored()), ("result", result)]), at.as_secs_f64())]);
+        LAST_END.write(
+            &mut text,
+            [(
+                labels(&[("key", key.stored()), ("result", result)]),
+                at.as_secs_f64(),
+            )],
+        );
         // No key's name has an @ of its own.
         replace(directory, &format!("rlock-{name}@{result}.prom"), &text)?;
     }
@@ -133,8 +171,15 @@ fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
         return Err(io::Error::other(format!("{name} is another user's")));
     }
     // The collector reads only names that end in .prom.
-    let beside = directory.join(format!(".{name}.{}", &Uuid::new_v4().simple().to_string()[..8]));
-    let mut new = OpenOptions::new().write(true).create_new(true).mode(READABLE).open(&beside)?;
+    let beside = directory.join(format!(
+        ".{name}.{}",
+        &Uuid::new_v4().simple().to_string()[..8]
+    ));
+    let mut new = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(READABLE)
+        .open(&beside)?;
     let written = new
         .write_all(text.as_bytes())
         // Whatever the umask is.
@@ -163,9 +208,17 @@ struct Writer {
 impl Metrics {
     /// Metrics in `directory`, of a run of these locks that begins now.
     pub fn new(directory: &Path, keys: &Keys) -> Self {
-        let record = Record { begun: unix_time(), started: None, end: None };
+        let record = Record {
+            begun: unix_time(),
+            started: None,
+            end: None,
+        };
         let writer = Writer::start(directory.to_owned(), keys.clone());
-        Self { directory: directory.to_owned(), record, writer }
+        Self {
+            directory: directory.to_owned(),
+            record,
+            writer,
+        }
     }
 
     /// Writes that the command was started.
@@ -180,7 +233,10 @@ impl Metrics {
         self.write();
         if let Err(error) = self.writer.and_then(Writer::finish) {
             let directory = escape::text(&self.directory.to_string_lossy());
-            report.say(&Event::MetricsUnwritten { directory: &directory, why: &error });
+            report.say(&Event::MetricsUnwritten {
+                directory: &directory,
+                why: &error,
+            });
         }
     }
 
@@ -196,8 +252,14 @@ impl Writer {
         let (records, to_write) = channel();
         let (done, result) = channel();
         background::spawn("rlock-metrics", STACK, move || {
-            let write = |record: Record| keys.iter().try_for_each(|key| write(&directory, key, &record));
-            let written = to_write.into_iter().map(write).fold(Ok(()), io::Result::and);
+            let write = |record: Record| {
+                keys.iter()
+                    .try_for_each(|key| write(&directory, key, &record))
+            };
+            let written = to_write
+                .into_iter()
+                .map(write)
+                .fold(Ok(()), io::Result::and);
             let _ = done.send(written);
         })?;
         Ok(Self { records, result })
@@ -206,7 +268,9 @@ impl Writer {
     /// Waits for all writes, and returns the first error.
     fn finish(self) -> io::Result<()> {
         drop(self.records);
-        self.result.recv_timeout(LAST).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        self.result
+            .recv_timeout(LAST)
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -215,14 +279,25 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    const RAN: Record = Record { begun: Duration::from_secs(10), started: Some(Duration::from_secs(12)), end: None };
+    const RAN: Record = Record {
+        begun: Duration::from_secs(10),
+        started: Some(Duration::from_secs(12)),
+        end: None,
+    };
 
     fn key(name: &str) -> Key {
         Key::new("", name).unwrap()
     }
 
     fn ended(result: &'static str, code: u8) -> Record {
-        Record { end: Some(End { at: Duration::from_millis(14_500), result, code }), ..RAN }
+        Record {
+            end: Some(End {
+                at: Duration::from_millis(14_500),
+                result,
+                code,
+            }),
+            ..RAN
+        }
     }
 
     #[test]
@@ -230,17 +305,39 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let read = |name: &str| {
             let text = fs::read_to_string(folder.path().join(name)).unwrap();
-            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+            text.lines()
+                .filter(|line| !line.starts_with('#'))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
-        let start = ["rlock_last_start_timestamp_seconds{key=\"job\"} 12", "rlock_last_wait_seconds{key=\"job\"} 2"];
+        let start = [
+            "rlock_last_start_timestamp_seconds{key=\"job\"} 12",
+            "rlock_last_wait_seconds{key=\"job\"} 2",
+        ];
         write(folder.path(), &key("job"), &RAN).unwrap();
-        assert_eq!(read("rlock-job.prom"), ["rlock_held{key=\"job\"} 1", start[0], start[1]]);
+        assert_eq!(
+            read("rlock-job.prom"),
+            ["rlock_held{key=\"job\"} 1", start[0], start[1]]
+        );
         write(folder.path(), &key("job"), &ended("ok", 0)).unwrap();
         write(folder.path(), &key("job"), &ended("failed", 3)).unwrap();
-        let end = ["rlock_last_held_seconds{key=\"job\"} 2.5", "rlock_last_exit_code{key=\"job\"} 3"];
-        assert_eq!(read("rlock-job.prom"), ["rlock_held{key=\"job\"} 0", start[0], start[1], end[0], end[1]]);
+        let end = [
+            "rlock_last_held_seconds{key=\"job\"} 2.5",
+            "rlock_last_exit_code{key=\"job\"} 3",
+        ];
+        assert_eq!(
+            read("rlock-job.prom"),
+            [
+                "rlock_held{key=\"job\"} 0",
+                start[0],
+                start[1],
+                end[0],
+                end[1]
+            ]
+        );
         for result in ["ok", "failed"] {
-            let line = format!("rlock_last_end_timestamp_seconds{{key=\"job\",result=\"{result}\"}} 14.5");
+            let line =
+                format!("rlock_last_end_timestamp_seconds{{key=\"job\",result=\"{result}\"}} 14.5");
             assert_eq!(read(&format!("rlock-job@{result}.prom")), [line]);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
@@ -249,8 +346,19 @@ mod tests {
     #[test]
     fn a_run_that_started_no_command_leaves_the_file_of_one_that_did() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), &key("job"), &Record { started: None, ..ended("busy", 75) }).unwrap();
-        let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        write(
+            folder.path(),
+            &key("job"),
+            &Record {
+                started: None,
+                ..ended("busy", 75)
+            },
+        )
+        .unwrap();
+        let names: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(names, ["rlock-job@busy.prom"]);
     }
 
@@ -281,14 +389,22 @@ mod tests {
         let (records, _to_write) = channel();
         let (_done, result) = channel();
         let begun = clock::now();
-        assert_eq!(Writer { records, result }.finish().unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            Writer { records, result }.finish().unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert!(clock::now().since(begun) < LAST * 5);
     }
 
     #[test]
     fn the_longest_key_has_files_too() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), &key(&"x".repeat(1000)), &ended("unreachable", 69)).unwrap();
+        write(
+            folder.path(),
+            &key(&"x".repeat(1000)),
+            &ended("unreachable", 69),
+        )
+        .unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

@@ -1,7 +1,8 @@
 //! Every line that rlock prints on stderr.
 //!
-//! `run` is silent when all goes well: cron mails everything that is printed. A thread of its own writes each line whole.
-//! A reader that has stopped reading stops neither the renewals, nor a wait, nor the end of rlock.
+//! `run` is silent when all goes well: cron mails everything that is printed. A thread of its own
+//! writes each line whole. A reader that has stopped reading stops neither the renewals, nor a
+//! wait, nor the end of rlock.
 
 mod event;
 pub mod failures;
@@ -31,7 +32,8 @@ use crate::exit::{self, Failure, Outcome};
 use crate::lock::key::{Key, Keys};
 use crate::text::escape;
 
-/// Weight of an event, which decides whether it is printed. Its number is syslog(3)'s, which sd-daemon(3) reads before a line.
+/// Weight of an event, which decides whether it is printed. Its number is syslog(3)'s, which
+/// sd-daemon(3) reads before a line.
 #[derive(Clone, Copy, Serialize, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -81,14 +83,18 @@ impl LogMode {
 
 /// Whether stderr is still the stream to the journal. A shell above rlock may have redirected it.
 fn leads_to_journal() -> bool {
-    let Ok(stream) = std::env::var(STREAM) else { return false };
+    let Ok(stream) = std::env::var(STREAM) else {
+        return false;
+    };
     fstat(io::stderr()).is_ok_and(|file| names(&stream, file.st_dev, file.st_ino))
 }
 
 /// Whether `DEVICE:INODE` names this file.
 fn names(stream: &str, device: u64, inode: u64) -> bool {
     let read = |number: &str| number.parse::<u64>().ok();
-    stream.split_once(':').is_some_and(|(of, at)| (read(of), read(at)) == (Some(device), Some(inode)))
+    stream
+        .split_once(':')
+        .is_some_and(|(of, at)| (read(of), read(at)) == (Some(device), Some(inode)))
 }
 
 /// Prints the events of one lock, or of several that are held together.
@@ -133,7 +139,8 @@ impl Reporter {
         !self.quiet && !self.tells_steps() && self.progress == ProgressMode::Auto && !is_shown
     }
 
-    /// Prints a step that explains why rlock takes long, also where `--progress` asks for that alone.
+    /// Prints a step that explains why rlock takes long, also where `--progress` asks for that
+    /// alone.
     pub fn progress(&self, event: &Event) {
         if self.tells_steps() || self.progress.form(self.log, self.quiet) != Form::None {
             self.show(event);
@@ -153,7 +160,10 @@ impl Reporter {
     /// Returns the reporter of one of the locks.
     #[must_use]
     pub fn of(&self, key: &Key) -> Self {
-        Self { keys: key.into(), ..self.clone() }
+        Self {
+            keys: key.into(),
+            ..self.clone()
+        }
     }
 }
 
@@ -180,7 +190,8 @@ pub fn ask(what: impl Display, question: &str) -> Option<bool> {
     Some(read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Prints the last line of a run that failed. Its event is named by the outcome, and its field `code` is the exit code.
+/// Prints the last line of a run that failed. Its event is named by the outcome, and its field
+/// `code` is the exit code.
 pub fn failure(log: Log, error: &anyhow::Error) {
     let outcome = exit::outcome_of(error);
     let event = match outcome {
@@ -199,20 +210,26 @@ pub fn failure(log: Log, error: &anyhow::Error) {
     fields.insert("event".to_owned(), event.into());
     fields.insert("code".to_owned(), outcome.code().into());
     let keys = failure.and_then(|failure| failure.keys.as_ref());
-    let message =
-        exit::error_of_system(error).map_or_else(|| format!("{error:#}"), |cause| exit::told_of_system(&cause));
+    let message = exit::error_of_system(error).map_or_else(
+        || format!("{error:#}"),
+        |cause| exit::told_of_system(&cause),
+    );
     stderr::last_line(render(log, Level::Error, keys, &message, fields));
 }
 
-/// Has a panic end this process, after one line that asks for a report in the form of `--log`. The exit code is not that of a busy
-/// lock. If a command runs, the guard kills it and gives the lock back, as when rlock is killed.
+/// Has a panic end this process, after one line that asks for a report in the form of `--log`. The
+/// exit code is not that of a busy lock. If a command runs, the guard kills it and gives the lock
+/// back, as when rlock is killed.
 ///
 /// A process that was forked from this one has no output, and only ends.
 pub fn end_at_panic(log: Log) {
     let process = std::process::id();
     std::panic::set_hook(Box::new(move |panic| {
         if std::process::id() == process {
-            let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+            let place = panic
+                .location()
+                .map(|at| format!("{}:{}", at.file(), at.line()))
+                .unwrap_or_default();
             stderr::last_line(line(log, &Event::Bug { place: &place }, None));
             finish();
         }
@@ -223,17 +240,37 @@ pub fn end_at_panic(log: Log) {
 
 /// The line of `event`, about `keys` if it concerns certain locks.
 fn line(log: Log, event: &Event, keys: Option<&Keys>) -> String {
-    let Told { level, name, mut data, words } = event.told();
+    let Told {
+        level,
+        name,
+        mut data,
+        words,
+    } = event.told();
     data.insert("event".to_owned(), name.into());
-    render(log, level, keys, &keys.map_or_else(|| words.clone(), |keys| format!("{keys}: {words}")), data)
+    render(
+        log,
+        level,
+        keys,
+        &keys.map_or_else(|| words.clone(), |keys| format!("{keys}: {words}")),
+        data,
+    )
 }
 
-fn render(log: Log, level: Level, keys: Option<&Keys>, message: &str, mut fields: Map<String, Value>) -> String {
+fn render(
+    log: Log,
+    level: Level,
+    keys: Option<&Keys>,
+    message: &str,
+    mut fields: Map<String, Value>,
+) -> String {
     match log {
         Log::Text => format!("rlock: {message}\n"),
         Log::Journal => format!("<{}>rlock: {message}\n", level as u8),
         Log::Json => {
-            fields.insert("ts".to_owned(), clock::unix_millis(SystemTime::now()).into());
+            fields.insert(
+                "ts".to_owned(),
+                clock::unix_millis(SystemTime::now()).into(),
+            );
             fields.insert("level".to_owned(), json!(level));
             fields.insert("message".to_owned(), message.into());
             fields.insert("key".to_owned(), keys.map(Keys::typed).into());
@@ -250,8 +287,15 @@ mod tests {
     fn a_line_of_json_keeps_the_key_and_holds_nothing_that_a_terminal_acts_on() {
         let typed = "branch\u{9b}31m\u{202e}\x7f";
         let key = Key::new("", typed).unwrap();
-        let line = line(Log::Json, &Event::Running { pid: 7 }, Some(&Keys::from(&key)));
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"], typed);
+        let line = line(
+            Log::Json,
+            &Event::Running { pid: 7 },
+            Some(&Keys::from(&key)),
+        );
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&line).unwrap()["key"],
+            typed
+        );
         let bare = line.strip_suffix('\n').unwrap();
         assert_eq!(escape::text(bare), bare);
     }
@@ -259,7 +303,9 @@ mod tests {
     #[test]
     fn a_stream_is_named_by_its_device_and_inode() {
         assert!(names("8:1234", 8, 1234));
-        for other in ["", "8", "8:", ":1234", "8:1235", "9:1234", "8:1234:0", "8:-1234", "x:y"] {
+        for other in [
+            "", "8", "8:", ":1234", "8:1235", "9:1234", "8:1234:0", "8:-1234", "x:y",
+        ] {
             assert!(!names(other, 8, 1234), "{other}");
         }
     }

@@ -5,22 +5,26 @@ use std::fmt;
 /// Replaces a secret.
 const HIDDEN: &str = "***";
 
-/// Length in bytes from which on the beginning of a secret is hidden too: servers cut what they repeat.
+/// Length in bytes from which on the beginning of a secret is hidden too: servers cut what they
+/// repeat.
 const TELLING: usize = 8;
 
-/// Returns `text` without the user and password of an address in it. A password may have any character, so everything
-/// between the first `://` and the last `@` is cut out.
+/// Returns `text` without the user and password of an address in it. A password may have any
+/// character, so everything between the first `://` and the last `@` is cut out.
 pub fn without_userinfo(text: &str) -> String {
     let cut = |(scheme, rest): (&str, &str)| {
         let (_, host) = rest.rsplit_once('@')?;
         Some(format!("{scheme}://{HIDDEN}@{host}"))
     };
-    text.split_once("://").and_then(cut).unwrap_or_else(|| text.to_owned())
+    text.split_once("://")
+        .and_then(cut)
+        .unwrap_or_else(|| text.to_owned())
 }
 
-/// Returns the first word of a command without what may be a secret: the value of an assignment, the password of an address, and all
-/// behind a blank. A word with blanks is probably a whole command line in quotes. env(1) takes any name, as `spring.password=…`, and a
-/// shell `NAME+=VALUE` too.
+/// Returns the first word of a command without what may be a secret: the value of an assignment,
+/// the password of an address, and all behind a blank. A word with blanks is probably a whole
+/// command line in quotes. env(1) takes any name, as `spring.password=…`, and a shell `NAME+=VALUE`
+/// too.
 pub fn without_secrets(word: &str) -> String {
     let word = without_userinfo(word.split_whitespace().next().unwrap_or_default());
     match word.split_once('=') {
@@ -29,12 +33,17 @@ pub fn without_secrets(word: &str) -> String {
     }
 }
 
-/// Whether the address, or one of a list, has a password. A part without a scheme is the rest of a password with a comma.
+/// Whether the address, or one of a list, has a password. A part without a scheme is the rest of a
+/// password with a comma.
 pub fn has_password(addresses: &str) -> bool {
-    addresses.split(',').any(|address| match address.split_once("://") {
-        Some((_, rest)) => rest.rsplit_once('@').is_some_and(|(userinfo, _)| userinfo.contains(':')),
-        None => address.contains('@'),
-    })
+    addresses
+        .split(',')
+        .any(|address| match address.split_once("://") {
+            Some((_, rest)) => rest
+                .rsplit_once('@')
+                .is_some_and(|(userinfo, _)| userinfo.contains(':')),
+            None => address.contains('@'),
+        })
 }
 
 /// Returns `text` without `secret`, and without its longer beginnings.
@@ -43,8 +52,12 @@ pub fn without(text: &str, secret: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let common: usize =
-            rest.chars().zip(secret.chars()).take_while(|(a, b)| a == b).map(|(c, _)| c.len_utf8()).sum();
+        let common: usize = rest
+            .chars()
+            .zip(secret.chars())
+            .take_while(|(a, b)| a == b)
+            .map(|(c, _)| c.len_utf8())
+            .sum();
         if common >= telling {
             shown.push_str(HIDDEN);
             rest = &rest[common..];
@@ -67,12 +80,18 @@ pub struct Secret {
 impl Secret {
     /// Wraps the password `text` of an address.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), source: None }
+        Self {
+            text: text.into(),
+            source: None,
+        }
     }
 
     /// Wraps `text`, which came from `source`: a variable or a file, as messages show it.
     pub fn of(source: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { text: text.into(), source: Some(source.into()) }
+        Self {
+            text: text.into(),
+            source: Some(source.into()),
+        }
     }
 
     /// The password itself, for the server alone.
@@ -100,7 +119,10 @@ mod tests {
     #[test]
     fn a_commands_first_word_is_shown_without_its_secret() {
         for (word, shown) in [
-            ("/usr/bin/mysqldump -phunter2 a/hunter3", "/usr/bin/mysqldump"),
+            (
+                "/usr/bin/mysqldump -phunter2 a/hunter3",
+                "/usr/bin/mysqldump",
+            ),
             ("PASSWORD=a/hunter2", "PASSWORD=…"),
             ("PASSWORD+='a b' ./job", "PASSWORD+=…"),
             ("redis://u:pw@h", "redis://***@h"),
@@ -114,7 +136,10 @@ mod tests {
     #[test]
     fn an_address_is_shown_without_its_user_and_password() {
         for (text, shown) in [
-            ("unexpected argument 'redis://:hunter2@h' found", "unexpected argument 'redis://***@h' found"),
+            (
+                "unexpected argument 'redis://:hunter2@h' found",
+                "unexpected argument 'redis://***@h' found",
+            ),
             ("redis://u:a b'/@c@h/1,rediss://:d@i", "redis://***@i"),
             ("redis://h:1", "redis://h:1"),
             ("a@b", "a@b"),
@@ -140,9 +165,14 @@ mod tests {
 
     #[test]
     fn a_secret_that_a_server_repeats_is_hidden_also_where_it_is_cut_off() {
-        let said = |end: &str| format!("ERR unknown command 'HELLO', with args: '3' 'AUTH' 'default' '{end}");
+        let said = |end: &str| {
+            format!("ERR unknown command 'HELLO', with args: '3' 'AUTH' 'default' '{end}")
+        };
         assert_eq!(without(&said("hunter2'"), "hunter2"), said("***'"));
-        assert_eq!(without(&said("correct horse"), "correct horse battery staple"), said("***"));
+        assert_eq!(
+            without(&said("correct horse"), "correct horse battery staple"),
+            said("***")
+        );
         assert_eq!(without(&said("hunt"), ""), said("hunt"));
     }
 

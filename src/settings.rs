@@ -1,4 +1,5 @@
-//! Settings: flags, environment and files, completed and checked, before anything is sent to a node.
+//! Settings: flags, environment and files, completed and checked, before anything is sent to a
+//! node.
 
 mod credentials;
 mod lock;
@@ -50,7 +51,8 @@ impl RunSettings {
         Self::with(args, sources, StoreConfig::new)
     }
 
-    /// Checks what stands in files, which may be meant for another user: it reads neither passwords nor certificates.
+    /// Checks what stands in files, which may be meant for another user: it reads neither passwords
+    /// nor certificates.
     pub fn check(args: RunArgs, sources: &Sources) -> Result<(), Failure> {
         args.output.volume(sources)?;
         Self::with(args, sources, StoreConfig::kind).map(drop)
@@ -62,7 +64,14 @@ impl RunSettings {
             lock_delay: args.lock.lock_delay.unwrap_or_default(),
             once: args.once,
         };
-        let lock = LockSettings::new(&args.lock, args.kill_after, remains, &args.output, sources, place)?;
+        let lock = LockSettings::new(
+            &args.lock,
+            args.kill_after,
+            remains,
+            &args.output,
+            sources,
+            place,
+        )?;
         let environment = environment(&args.lock, &lock.keys, sources);
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
@@ -76,24 +85,43 @@ impl RunSettings {
             contain: args.contain,
         };
         let first_word = args.shell.as_deref().unwrap_or(&words[0]);
-        let name = args.name.filter(|name| !name.is_empty()).unwrap_or_else(|| command_name(first_word));
-        Ok(Self { lock, policy, remains, argv: words, name, environment, metrics: args.metrics_dir })
+        let name = args
+            .name
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| command_name(first_word));
+        Ok(Self {
+            lock,
+            policy,
+            remains,
+            argv: words,
+            name,
+            environment,
+            metrics: args.metrics_dir,
+        })
     }
 }
 
-/// Returns the file name of the program that a command's first word, or a shell's line, begins with. Never an argument, which may be
-/// a secret.
+/// Returns the file name of the program that a command's first word, or a shell's line, begins
+/// with. Never an argument, which may be a secret.
 fn command_name(first_word: &OsStr) -> String {
     let word = secret::without_secrets(&first_word.to_string_lossy());
-    word.rsplit('/').find(|part| !part.is_empty()).unwrap_or(&word).to_owned()
+    word.rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(&word)
+        .to_owned()
 }
 
-/// Returns the variables for the command with which an rlock inside it needs no flags: what was typed. The command inherits the
-/// variables of the environment, and an rlock inside it reads the same files. No variable holds a password that the command did not
-/// have before: a typed address is passed on without it.
+/// Returns the variables for the command with which an rlock inside it needs no flags: what was
+/// typed. The command inherits the variables of the environment, and an rlock inside it reads the
+/// same files. No variable holds a password that the command did not have before: a typed address
+/// is passed on without it.
 fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static str, OsString)> {
     let mut set = vec![("RLOCK_KEY", keys.typed().into())];
-    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()).into_os_string();
+    let absolute = |file: &Path| {
+        std::path::absolute(file)
+            .unwrap_or_else(|_| file.to_path_buf())
+            .into_os_string()
+    };
     let nodes = &args.nodes;
     // An invalid address ends the run before there is a command.
     let shown = addresses(&nodes.node).unwrap_or_default();
@@ -101,23 +129,48 @@ fn environment(args: &LockArgs, keys: &Keys, sources: &Sources) -> Vec<(&'static
     let file = |file: &Option<PathBuf>| file.as_deref().map(absolute);
     for (name, id, value) in [
         ("RLOCK_TTL", "ttl", Some(duration::show(args.ttl).into())),
-        ("RLOCK_PREFIX", "prefix", Some(OsString::from(&nodes.prefix))),
+        (
+            "RLOCK_PREFIX",
+            "prefix",
+            Some(OsString::from(&nodes.prefix)),
+        ),
         ("RLOCK_NODE", "node", Some(shown.join(OsStr::new(",")))),
         ("RLOCK_CA", "ca", file(&nodes.ca)),
         ("RLOCK_CERT", "cert", file(&nodes.cert)),
         ("RLOCK_CERT_KEY", "cert_key", file(&nodes.cert_key)),
-        ("RLOCK_PASSWORD_FILE", "password_file", file(&nodes.password_file)),
-        ("RLOCK_SENTINEL_PASSWORD_FILE", "sentinel_password_file", file(&nodes.sentinel_password_file)),
+        (
+            "RLOCK_PASSWORD_FILE",
+            "password_file",
+            file(&nodes.password_file),
+        ),
+        (
+            "RLOCK_SENTINEL_PASSWORD_FILE",
+            "sentinel_password_file",
+            file(&nodes.sentinel_password_file),
+        ),
         (
             "RLOCK_TLS_SERVER_NAME",
             "tls_server_name",
-            nodes.tls_server_name.as_ref().map(|it| it.to_str().as_ref().into()),
+            nodes
+                .tls_server_name
+                .as_ref()
+                .map(|it| it.to_str().as_ref().into()),
         ),
     ] {
-        set.extend(value.filter(|_| sources.typed(id)).map(|value| (name, value)));
+        set.extend(
+            value
+                .filter(|_| sources.typed(id))
+                .map(|value| (name, value)),
+        );
     }
     let config = nodes.files.config.as_deref();
-    let config = config.map(|path| if path == Path::new(NO_FILE) { NO_FILE.into() } else { absolute(path) });
+    let config = config.map(|path| {
+        if path == Path::new(NO_FILE) {
+            NO_FILE.into()
+        } else {
+            absolute(path)
+        }
+    });
     set.extend(config.map(|value| ("RLOCK_CONFIG", value)));
     set
 }

@@ -1,4 +1,5 @@
-//! Locks that a failover loses: grants that a server had acknowledged when it was killed, and that its heir does not have.
+//! Locks that a failover loses: grants that a server had acknowledged when it was killed, and that
+//! its heir does not have.
 //!
 //! `benches/README.md` says how to run it and how to read it.
 
@@ -42,11 +43,41 @@ enum Heir {
 }
 
 const CASES: [Case; 5] = [
-    Case { name: "no WAIT", least: 0, copies: 0, heir: Heir::Best, aim: None },
-    Case { name: "min-replicas-to-write 1", least: 1, copies: 0, heir: Heir::Best, aim: None },
-    Case { name: "WAIT 1", least: 0, copies: 1, heir: Heir::Best, aim: Some(0) },
-    Case { name: "WAIT 1, the other one promoted", least: 0, copies: 1, heir: Heir::Worst, aim: None },
-    Case { name: "WAIT 2, all", least: 0, copies: 2, heir: Heir::Worst, aim: Some(0) },
+    Case {
+        name: "no WAIT",
+        least: 0,
+        copies: 0,
+        heir: Heir::Best,
+        aim: None,
+    },
+    Case {
+        name: "min-replicas-to-write 1",
+        least: 1,
+        copies: 0,
+        heir: Heir::Best,
+        aim: None,
+    },
+    Case {
+        name: "WAIT 1",
+        least: 0,
+        copies: 1,
+        heir: Heir::Best,
+        aim: Some(0),
+    },
+    Case {
+        name: "WAIT 1, the other one promoted",
+        least: 0,
+        copies: 1,
+        heir: Heir::Worst,
+        aim: None,
+    },
+    Case {
+        name: "WAIT 2, all",
+        least: 0,
+        copies: 2,
+        heir: Heir::Worst,
+        aim: Some(0),
+    },
 ];
 
 fn main() -> Result<()> {
@@ -66,7 +97,13 @@ fn main() -> Result<()> {
             let aim = case.aim.map_or(String::new(), |aim| aim.to_string());
             let counts = [acknowledged, lost].map(|count| count.to_string());
             let [acknowledged, lost] = counts;
-            rows.push([case.name.to_owned(), format!("{distance} ms"), acknowledged, lost, aim]);
+            rows.push([
+                case.name.to_owned(),
+                format!("{distance} ms"),
+                acknowledged,
+                lost,
+                aim,
+            ]);
         }
     }
     print!("{}", aligned(&rows));

@@ -1,4 +1,5 @@
-//! What shared locks, slots and several locks cost beside an exclusive one, and how fast they pass on to waiters.
+//! What shared locks, slots and several locks cost beside an exclusive one, and how fast they pass
+//! on to waiters.
 //!
 //! `benches/README.md` says how to run it and how to read it.
 
@@ -40,14 +41,21 @@ fn main() -> Result<()> {
     println!("{}", machine::described(&[RLOCK, "redis-server"])?);
 
     println!("{rounds} rounds after {WARM_UP} to warm up, wall time from spawn to exit:\n");
-    let mut rows = vec![["", "nodes", "median", "p10", "p90", "of exclusive", "aim"].map(str::to_owned)];
+    let mut rows =
+        vec![["", "nodes", "median", "p10", "p90", "of exclusive", "aim"].map(str::to_owned)];
     for servers in [&servers[..1], &servers] {
         rows.extend(alone(servers, rounds)?);
     }
     print!("{}", aligned(&rows));
 
     let witness = witness::build(dir.path())?;
-    passing::report(Place { dir: dir.path(), witness: &witness }, &servers)?;
+    passing::report(
+        Place {
+            dir: dir.path(),
+            witness: &witness,
+        },
+        &servers,
+    )?;
     println!("\nload average {} at the end", machine::load()?);
     Ok(())
 }
@@ -57,8 +65,23 @@ fn alone(servers: &[Server], rounds: usize) -> Result<Vec<[String; 7]>> {
     let urls: Vec<String> = servers.iter().map(Server::tcp_url).collect();
     let contender = |(name, options, _): &(&'static str, &[&str], &str)| {
         // Freshly started servers count only without a guard.
-        let mut argv = [RLOCK, "run", "--restart-guard", "off", "--node", &urls.join(",")].map(str::to_owned).to_vec();
-        argv.extend(options.iter().copied().chain(["--", "true"]).map(str::to_owned));
+        let mut argv = [
+            RLOCK,
+            "run",
+            "--restart-guard",
+            "off",
+            "--node",
+            &urls.join(","),
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        argv.extend(
+            options
+                .iter()
+                .copied()
+                .chain(["--", "true"])
+                .map(str::to_owned),
+        );
         Contender::new(name, argv)
     };
     let contenders = KINDS.each_ref().map(contender);
@@ -67,7 +90,15 @@ fn alone(servers: &[Server], rounds: usize) -> Result<Vec<[String; 7]>> {
     let row = |(times, (_, _, aim)): (&Times, &(&str, &[&str], &str))| {
         let [median, p10, p90] = [50, 10, 90].map(|percent| millis(times.percentile(percent)));
         let ratio = format!("{:.2}", times.median().as_secs_f64() / exclusive);
-        [times.name.to_owned(), servers.len().to_string(), median, p10, p90, ratio, (*aim).to_owned()]
+        [
+            times.name.to_owned(),
+            servers.len().to_string(),
+            median,
+            p10,
+            p90,
+            ratio,
+            (*aim).to_owned(),
+        ]
     };
     Ok(times.iter().zip(&KINDS).map(row).collect())
 }

@@ -1,4 +1,5 @@
-//! Waiters behind an exclusive holder: how long until all that may run together run, and the requests of a hand-over.
+//! Waiters behind an exclusive holder: how long until all that may run together run, and the
+//! requests of a hand-over.
 
 use std::time::Duration;
 
@@ -26,14 +27,25 @@ const STAY: &str = "20000";
 
 /// Measures and prints its sections of the report.
 pub(crate) fn report(place: Place, servers: &[Server]) -> Result<()> {
-    println!("\nEnd of a writer's command to the start of the last of {READERS} waiters, {BATCHES} times:\n");
+    println!(
+        "\nEnd of a writer's command to the start of the last of {READERS} waiters, {BATCHES} times:\n"
+    );
     let mut rows = vec![["", "nodes", "median", "worst", "aim"].map(str::to_owned)];
     for servers in [&servers[..1], &servers[..3], servers] {
         let slots = READERS.to_string();
-        for (name, kind) in [("shared", vec!["--shared"]), ("slots, 50", vec!["--slots", &slots])] {
+        for (name, kind) in [
+            ("shared", vec!["--shared"]),
+            ("slots, 50", vec!["--slots", &slots]),
+        ] {
             let times = Times::new(name, last_in(place, servers, &kind)?);
             let [median, worst] = [50, 100].map(|percent| millis(times.percentile(percent)));
-            rows.push([name.to_owned(), servers.len().to_string(), median, worst, "30 ms".to_owned()]);
+            rows.push([
+                name.to_owned(),
+                servers.len().to_string(),
+                median,
+                worst,
+                "30 ms".to_owned(),
+            ]);
         }
     }
     print!("{}", aligned(&rows));
@@ -41,11 +53,24 @@ pub(crate) fn report(place: Place, servers: &[Server]) -> Result<()> {
     println!("\nRequests of clients to a node, for each waiter that comes to hold the lock:\n");
     let mut rows = vec![["", "nodes", "waiters", "requests", "aim"].map(str::to_owned)];
     for servers in [&servers[..1], servers] {
-        for waiters in CROWDS.into_iter().filter(|waiters| servers.len() < NODES || *waiters < 100) {
-            for (name, kind) in [("exclusive", &[][..]), ("shared", &["--shared"]), ("slots, 5", &["--slots", "5"])] {
+        for waiters in CROWDS
+            .into_iter()
+            .filter(|waiters| servers.len() < NODES || *waiters < 100)
+        {
+            for (name, kind) in [
+                ("exclusive", &[][..]),
+                ("shared", &["--shared"]),
+                ("slots, 5", &["--slots", "5"]),
+            ] {
                 let requests = format!("{:.2}", requests(place, servers, kind, waiters)?);
                 let nodes = servers.len().to_string();
-                rows.push([name.to_owned(), nodes, waiters.to_string(), requests, "3".to_owned()]);
+                rows.push([
+                    name.to_owned(),
+                    nodes,
+                    waiters.to_string(),
+                    requests,
+                    "3".to_owned(),
+                ]);
             }
         }
     }
@@ -72,7 +97,9 @@ fn requests(place: Place, servers: &[Server], kind: &[&str], waiters: usize) -> 
     let mut locker = RlockRun::on(RLOCK, servers)?.taking(kind);
     let batch = Batch::form(&mut locker, place, waiters, STAY)?;
     let sent = || -> Result<u64> {
-        let each = servers.iter().map(|server| commands::sent(&mut server.connect(), &[]));
+        let each = servers
+            .iter()
+            .map(|server| commands::sent(&mut server.connect(), &[]));
         each.sum()
     };
     let before = sent()?;

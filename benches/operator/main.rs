@@ -1,8 +1,8 @@
-//! The cost of questions: `rlock check` beside `redis-cli GET`, and `rlock inspect` beside `redis-cli --scan`, on a server
-//! with a million keys of others.
+//! The cost of questions: `rlock check` beside `redis-cli GET`, and `rlock inspect` beside
+//! `redis-cli --scan`, on a server with a million keys of others.
 //!
-//! The contenders take turns, so that a machine that gets slower meanwhile slows all of them. `benches/README.md` says how
-//! to run it and how to read it.
+//! The contenders take turns, so that a machine that gets slower meanwhile slows all of them.
+//! `benches/README.md` says how to run it and how to read it.
 
 #![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
@@ -30,8 +30,7 @@ const WARM_UP: usize = 5;
 const ROUNDS: usize = 300;
 
 /// Keys of others, in steps that do not hold the server up for long.
-const FILL: &str =
-    "for i = ARGV[1], ARGV[2] do redis.call('SET', 'session:' .. i, 'a value of some length: ' .. i) end";
+const FILL: &str = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'session:' .. i, 'a value of some length: ' .. i) end";
 
 /// Locks as `run` leaves them: the key and its fence counter.
 const LOCK: &str = r#"for i = 1, tonumber(ARGV[1]) do
@@ -46,32 +45,68 @@ fn main() -> Result<()> {
     let rounds = count(ROUNDS)?;
     let server = Server::tcp(&[]);
     let port = server.port().to_string();
-    let cli = |words: &[&str]| [&["redis-cli", "-p", &port], words].concat().into_iter().map(str::to_owned).collect();
+    let cli = |words: &[&str]| {
+        [&["redis-cli", "-p", &port], words]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    };
 
     let token = acquired(&server)?;
-    let check = words(&["check", "--key", "bench", "--token", &token, "--node", &server.tcp_url()]);
-    let pair = [Contender::new("rlock check", check), Contender::new("redis-cli GET", cli(&["GET", "bench"]))];
+    let check = words(&[
+        "check",
+        "--key",
+        "bench",
+        "--token",
+        &token,
+        "--node",
+        &server.tcp_url(),
+    ]);
+    let pair = [
+        Contender::new("rlock check", check),
+        Contender::new("redis-cli GET", cli(&["GET", "bench"])),
+    ];
     println!("{rounds} rounds, wall time from spawn to exit:\n");
     print(&measure(&pair, WARM_UP, rounds, |_, _| Ok(()))?);
 
     fill(&server)?;
     let inspect = words(&["inspect", "--json", "--node", &server.tcp_url()]);
-    let pair = [Contender::new("rlock inspect", inspect), Contender::new("redis-cli --scan", cli(&["--scan"]))];
+    let pair = [
+        Contender::new("rlock inspect", inspect),
+        Contender::new("redis-cli --scan", cli(&["--scan"])),
+    ];
     let few = rounds.div_ceil(20);
     println!("\n{FOREIGN} keys of others and {LOCKS} locks, {few} rounds:\n");
     print(&measure(&pair, WARM_UP.min(few), few, |_, _| Ok(()))?);
-    println!("\nrlock inspect: peak memory {:.2} MB", megabytes(peak(&server)?));
+    println!(
+        "\nrlock inspect: peak memory {:.2} MB",
+        megabytes(peak(&server)?)
+    );
     Ok(())
 }
 
 fn words(of_rlock: &[&str]) -> Vec<String> {
-    [&[RLOCK], of_rlock].concat().into_iter().map(str::to_owned).collect()
+    [&[RLOCK], of_rlock]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Acquires a lock for an hour, and returns its token.
 fn acquired(server: &Server) -> Result<String> {
-    let output =
-        clean(RLOCK).args(["acquire", "--key", "bench", "--ttl", "1h", "--node", &server.tcp_url()]).output()?;
+    let output = clean(RLOCK)
+        .args([
+            "acquire",
+            "--key",
+            "bench",
+            "--ttl",
+            "1h",
+            "--node",
+            &server.tcp_url(),
+        ])
+        .output()?;
     ensure!(output.status.success(), "rlock acquire: {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
@@ -79,8 +114,11 @@ fn acquired(server: &Server) -> Result<String> {
 fn fill(server: &Server) -> Result<()> {
     let run = |script: &str, words: &[String]| -> Result<()> {
         let port = server.port().to_string();
-        let status =
-            clean("redis-cli").args(["-p", &port, "EVAL", script, "0"]).args(words).stdout(Stdio::null()).status()?;
+        let status = clean("redis-cli")
+            .args(["-p", &port, "EVAL", script, "0"])
+            .args(words)
+            .stdout(Stdio::null())
+            .status()?;
         ensure!(status.success(), "redis-cli: {status}");
         Ok(())
     };
@@ -95,7 +133,10 @@ fn fill(server: &Server) -> Result<()> {
 fn print(times: &[Times]) {
     for own in times {
         let [low, median, high] = [10, 50, 90].map(|percent| millis(own.percentile(percent)));
-        println!("{:18} median {median:>12}, p10 {low:>12}, p90 {high:>12}", own.name);
+        println!(
+            "{:18} median {median:>12}, p10 {low:>12}, p90 {high:>12}",
+            own.name
+        );
     }
     let ratio = times[0].median().as_secs_f64() / times[1].median().as_secs_f64();
     println!("{:18} {ratio:.2}", "ratio of medians");
@@ -104,7 +145,13 @@ fn print(times: &[Times]) {
 /// Returns `VmHWM` of an `inspect` that has printed all locks and waits to do so again.
 fn peak(server: &Server) -> Result<u64> {
     let mut child = clean(RLOCK)
-        .args(["inspect", "--json", "--watch=1h", "--node", &server.tcp_url()])
+        .args([
+            "inspect",
+            "--json",
+            "--watch=1h",
+            "--node",
+            &server.tcp_url(),
+        ])
         .stdout(Stdio::piped())
         .spawn()?;
     let mut line = String::new();
@@ -114,6 +161,10 @@ fn peak(server: &Server) -> Result<u64> {
     child.wait()?;
     let found = line.matches(r#""state":"held""#).count() as u64;
     // Each lock is found at one node, and so is the acquired one.
-    ensure!(found == 2 * (LOCKS + 1), "inspect found {} locks", found / 2);
+    ensure!(
+        found == 2 * (LOCKS + 1),
+        "inspect found {} locks",
+        found / 2
+    );
     peak
 }

@@ -1,4 +1,5 @@
-//! The bill of one server: what hosts that wait for a lock cost it, and hosts that ask for one all at once.
+//! The bill of one server: what hosts that wait for a lock cost it, and hosts that ask for one all
+//! at once.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,11 @@ pub(crate) const WAITING: &str = "Hosts that wait, one server";
 pub(crate) const ASKING: &str = "Hosts that ask at once and do not wait, one server";
 
 /// Numbers of waiters, with the names of their rows.
-const CROWDS: [(&str, usize); 3] = [("rlock, 10 wait", 10), ("rlock, 100 wait", 100), ("rlock, 1,000 wait", 1000)];
+const CROWDS: [(&str, usize); 3] = [
+    ("rlock, 10 wait", 10),
+    ("rlock, 100 wait", 100),
+    ("rlock, 1,000 wait", 1000),
+];
 
 /// Numbers of hosts that ask, with the names of their rows.
 const RUSHES: [(&str, usize); 2] = [("rlock, 200 ask", 200), ("rlock, 2,000 ask", 2000)];
@@ -51,14 +56,25 @@ pub(crate) fn waiting(world: &World) -> Result<Vec<Section>> {
         ("memory of the server", Unit::Megabytes),
         ("connections", Unit::Count),
     ];
-    let rows = CROWDS.into_iter().map(|(name, waiters)| crowd(world, name, waiters)).collect::<Result<_>>()?;
-    Ok(vec![Section { title: WAITING, about, columns, rows }])
+    let rows = CROWDS
+        .into_iter()
+        .map(|(name, waiters)| crowd(world, name, waiters))
+        .collect::<Result<_>>()?;
+    Ok(vec![Section {
+        title: WAITING,
+        about,
+        columns,
+        rows,
+    }])
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
 fn crowd(world: &World, name: &'static str, waiters: usize) -> Result<Row> {
     let server = Server::tcp(&[]);
-    let place = Place { dir: &world.dir, witness: &world.witness };
+    let place = Place {
+        dir: &world.dir,
+        witness: &world.witness,
+    };
     let mut locker = RlockRun::on(RLOCK, std::slice::from_ref(&server))?;
     let mut asked = server.connect();
     let [memory, connections] = footprint(&mut asked)?;
@@ -78,11 +94,14 @@ fn crowd(world: &World, name: &'static str, waiters: usize) -> Result<Row> {
         (more_memory - memory) / 1e6,
         more_connections - connections,
     ];
-    Ok(Row { name, figures: figures.map(Some).to_vec() })
+    Ok(Row {
+        name,
+        figures: figures.map(Some).to_vec(),
+    })
 }
 
-/// Measures hosts that ask for a held lock in the same moment. What one `rlock run -n` says to the server is replayed on a
-/// connection for each: that many processes would measure this machine.
+/// Measures hosts that ask for a held lock in the same moment. What one `rlock run -n` says to the
+/// server is replayed on a connection for each: that many processes would measure this machine.
 pub(crate) fn asking(_: &World) -> Result<Vec<Section>> {
     let about = format!(
         "Another rlock holds the lock. What `rlock run -n` says to the server is recorded, and replayed on as many connections at \
@@ -93,25 +112,62 @@ pub(crate) fn asking(_: &World) -> Result<Vec<Section>> {
         ("processor time of the server", Unit::Millis),
         ("commands of each", Unit::Count),
     ];
-    let rows = RUSHES.into_iter().map(|(name, hosts)| rush(name, hosts)).collect::<Result<_>>()?;
-    Ok(vec![Section { title: ASKING, about, columns, rows }])
+    let rows = RUSHES
+        .into_iter()
+        .map(|(name, hosts)| rush(name, hosts))
+        .collect::<Result<_>>()?;
+    Ok(vec![Section {
+        title: ASKING,
+        about,
+        columns,
+        rows,
+    }])
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
 fn rush(name: &'static str, hosts: usize) -> Result<Row> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, soft.max(hosts as u64 + OTHER_FILES).min(hard), hard)?;
+    setrlimit(
+        Resource::RLIMIT_NOFILE,
+        soft.max(hosts as u64 + OTHER_FILES).min(hard),
+        hard,
+    )?;
     let server = Server::tcp(&[]);
     let mut holder = testkit::program::clean(RLOCK);
-    holder.args(["run", "--key", KEY, "--restart-guard", "off", "--node", &server.tcp_url(), "--", "sleep", "1000"]);
+    holder.args([
+        "run",
+        "--key",
+        KEY,
+        "--restart-guard",
+        "off",
+        "--node",
+        &server.tcp_url(),
+        "--",
+        "sleep",
+        "1000",
+    ]);
     let mut holder = holder.spawn()?;
     let measured = (|| {
         testkit::until("the lock is held", || {
-            Ok(redis::cmd("EXISTS").arg(KEY).query::<bool>(&mut server.connect())?.then_some(()))
+            Ok(redis::cmd("EXISTS")
+                .arg(KEY)
+                .query::<bool>(&mut server.connect())?
+                .then_some(()))
         })?;
         let conversation = Conversation::of(&server, |url| {
             let mut asks = testkit::program::clean(RLOCK);
-            asks.args(["run", "-n", "--key", KEY, "--restart-guard", "off", "--node", url, "--", "true"]);
+            asks.args([
+                "run",
+                "-n",
+                "--key",
+                KEY,
+                "--restart-guard",
+                "off",
+                "--node",
+                url,
+                "--",
+                "true",
+            ]);
             asks
         })?;
         let mut times = Vec::with_capacity(REPEATED);
@@ -120,12 +176,19 @@ fn rush(name: &'static str, hosts: usize) -> Result<Row> {
             times.push(conversation.replay(&server, hosts)?);
         }
         let spent = (processor_time(&server)? - before) / REPEATED as f64;
-        Ok([millis(Times::new(name, times).median()), spent * 1e3, conversation.commands() as f64])
+        Ok([
+            millis(Times::new(name, times).median()),
+            spent * 1e3,
+            conversation.commands() as f64,
+        ])
     })();
     // It may have ended by itself.
     let _ = holder.kill();
     let _ = holder.wait();
-    measured.map(|figures: [f64; 3]| Row { name, figures: figures.map(Some).to_vec() })
+    measured.map(|figures: [f64; 3]| Row {
+        name,
+        figures: figures.map(Some).to_vec(),
+    })
 }
 
 /// Key of the lock that all ask for.
@@ -133,7 +196,10 @@ const KEY: &str = "rush";
 
 /// Returns the bytes that the server uses, and the number of its connections.
 fn footprint(server: &mut redis::Connection) -> Result<[f64; 2]> {
-    Ok([figure(server, "used_memory")?, figure(server, "connected_clients")?])
+    Ok([
+        figure(server, "used_memory")?,
+        figure(server, "connected_clients")?,
+    ])
 }
 
 /// Returns the seconds of processor time that the server has used.
@@ -145,6 +211,11 @@ fn processor_time(server: &Server) -> Result<f64> {
 /// Returns a figure of INFO.
 fn figure(server: &mut redis::Connection, field: &str) -> Result<f64> {
     let text: String = redis::cmd("INFO").query(server)?;
-    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    Ok(value.with_context(|| format!("INFO has no {field}"))?.trim().parse()?)
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    Ok(value
+        .with_context(|| format!("INFO has no {field}"))?
+        .trim()
+        .parse()?)
 }

@@ -48,20 +48,40 @@ impl Unit {
 
 impl Section {
     /// Makes a section of times by their median, p10 and p90, with ratios to those of `base`.
-    pub(crate) fn of_times(title: &'static str, about: String, times: &[Times], base: &str) -> Self {
+    pub(crate) fn of_times(
+        title: &'static str,
+        about: String,
+        times: &[Times],
+        base: &str,
+    ) -> Self {
         let row = |times: &Times| Row {
             name: times.name,
-            figures: [50, 10, 90].map(|percent| Some(millis(times.percentile(percent)))).to_vec(),
+            figures: [50, 10, 90]
+                .map(|percent| Some(millis(times.percentile(percent))))
+                .to_vec(),
         };
-        let columns = vec![("median", Unit::Millis), ("p10", Unit::Millis), ("p90", Unit::Millis)];
-        Self { title, about, columns, rows: times.iter().map(row).collect() }.against(base)
+        let columns = vec![
+            ("median", Unit::Millis),
+            ("p10", Unit::Millis),
+            ("p90", Unit::Millis),
+        ];
+        Self {
+            title,
+            about,
+            columns,
+            rows: times.iter().map(row).collect(),
+        }
+        .against(base)
     }
 
     /// Adds a second column, the first one divided by that of `base`.
     pub(crate) fn against(mut self, base: &str) -> Self {
-        let Some(base) = self.row(base).and_then(|row| row.figures[0]) else { return self };
+        let Some(base) = self.row(base).and_then(|row| row.figures[0]) else {
+            return self;
+        };
         for row in &mut self.rows {
-            row.figures.insert(1, row.figures[0].map(|figure| figure / base));
+            row.figures
+                .insert(1, row.figures[0].map(|figure| figure / base));
         }
         self.columns.insert(1, ("of rlock's", Unit::Ratio));
         self
@@ -91,10 +111,19 @@ impl Section {
 
     /// Returns the table alone.
     pub(crate) fn table(&self) -> String {
-        let heads: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let heads: Vec<String> = self
+            .columns
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .collect();
         let rows = self.rows.iter().map(|row| {
             let cells = row.figures.iter().zip(&self.columns);
-            (row.name, cells.map(|(figure, (_, unit))| cell(*figure, *unit)).collect())
+            (
+                row.name,
+                cells
+                    .map(|(figure, (_, unit))| cell(*figure, *unit))
+                    .collect(),
+            )
         });
         table(&heads, "---:", rows)
     }
@@ -106,8 +135,16 @@ pub(crate) fn cell(figure: Option<f64>, unit: Unit) -> String {
 }
 
 /// Below dashes such as `---:`, which puts the cells to the right.
-pub(crate) fn table<'a>(heads: &[String], dashes: &str, rows: impl Iterator<Item = (&'a str, Vec<String>)>) -> String {
-    let mut text = format!("| | {} |\n|---|{}\n", heads.join(" | "), format!("{dashes}|").repeat(heads.len()));
+pub(crate) fn table<'a>(
+    heads: &[String],
+    dashes: &str,
+    rows: impl Iterator<Item = (&'a str, Vec<String>)>,
+) -> String {
+    let mut text = format!(
+        "| | {} |\n|---|{}\n",
+        heads.join(" | "),
+        format!("{dashes}|").repeat(heads.len())
+    );
     for (name, cells) in rows {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));

@@ -1,8 +1,10 @@
-//! `rlock run` beside the programs and libraries that people use in its place. `benches/run` installs them and runs this.
+//! `rlock run` beside the programs and libraries that people use in its place. `benches/run`
+//! installs them and runs this.
 //!
-//! The peers take turns, so that a machine that gets slower meanwhile slows all of them. Without an argument everything is measured,
-//! and the tables and plots of `docs/comparison.md` and `benches/` are written. With names of measures only these run, and nothing is written.
-//! `benches/README.md` says how to read it.
+//! The peers take turns, so that a machine that gets slower meanwhile slows all of them. Without an
+//! argument everything is measured, and the tables and plots of `docs/comparison.md` and `benches/`
+//! are written. With names of measures only these run, and nothing is written. `benches/README.md`
+//! says how to read it.
 
 #![expect(clippy::print_stdout, reason = "the report is the output of a bench")]
 
@@ -42,17 +44,31 @@ const MEASURES: [(&str, Measure); 7] = [
 ];
 
 fn main() -> Result<()> {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let wanted: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     for name in &wanted {
         let names = MEASURES.map(|(name, _)| name);
-        ensure!(names.contains(&name.as_str()), "{name}: none of {}", names.join(", "));
+        ensure!(
+            names.contains(&name.as_str()),
+            "{name}: none of {}",
+            names.join(", ")
+        );
     }
-    let (dir, locks) = (tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?, tempfile::tempdir_in(IN_MEMORY)?);
+    let (dir, locks) = (
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?,
+        tempfile::tempdir_in(IN_MEMORY)?,
+    );
     let mut world = World {
         dir: dir.path().to_owned(),
         locks: locks.path().to_owned(),
         witness: witness::build(dir.path())?,
-        floor: compile(&testkit::repository().join("benches/floor.c"), &[], dir.path())?,
+        floor: compile(
+            &testkit::repository().join("benches/floor.c"),
+            &[],
+            dir.path(),
+        )?,
         servers: (0..SERVERS).map(|_| Server::tcp(&[])).collect(),
         absent: Vec::new(),
     };

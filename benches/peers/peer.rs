@@ -34,8 +34,15 @@ pub(crate) enum Peer {
 }
 
 /// Peers whose lock is on a server.
-pub(crate) const ON_SERVERS: [Peer; 7] =
-    [Peer::Floor, Peer::Rlock, Peer::Shell, Peer::RedisPy, Peer::NodeRedlock, Peer::Etcdctl, Peer::EtcdctlInMemory];
+pub(crate) const ON_SERVERS: [Peer; 7] = [
+    Peer::Floor,
+    Peer::Rlock,
+    Peer::Shell,
+    Peer::RedisPy,
+    Peer::NodeRedlock,
+    Peer::Etcdctl,
+    Peer::EtcdctlInMemory,
+];
 
 /// Peers whose lock is in this machine's kernel.
 pub(crate) const ON_THIS_MACHINE: [Peer; 3] = [Peer::Flock, Peer::Chpst, Peer::RlockLocal];
@@ -54,12 +61,17 @@ pub(crate) struct World {
 impl World {
     /// Returns those of `all` that are installed.
     pub(crate) fn present(&self, all: &[Peer]) -> impl Iterator<Item = Peer> {
-        all.iter().copied().filter(|peer| !self.absent.contains(peer))
+        all.iter()
+            .copied()
+            .filter(|peer| !self.absent.contains(peer))
     }
 
     /// Returns those of `all` that are installed and can wait, ready to run a command.
     pub(crate) fn waiting(&self, all: &[Peer]) -> Result<Vec<Box<dyn Locker>>> {
-        self.present(all).filter(|peer| *peer != Peer::Floor).map(|peer| peer.locker(self)).collect()
+        self.present(all)
+            .filter(|peer| *peer != Peer::Floor)
+            .map(|peer| peer.locker(self))
+            .collect()
     }
 }
 
@@ -79,93 +91,171 @@ impl Peer {
         }
     }
 
-    /// Returns how it waits, whether it renews, what becomes of a command whose lock is lost, and whether it has a fence.
+    /// Returns how it waits, whether it renews, what becomes of a command whose lock is lost, and
+    /// whether it has a fence.
     pub(crate) fn does(self) -> [&'static str; 4] {
         match self {
             Self::Floor => ["does not", "no", "goes on", "no"],
-            Self::Rlock => {
-                ["queue, told by the release", "every 10 s", "killed before the lease ends", "`RLOCK_FENCE`"]
-            }
+            Self::Rlock => [
+                "queue, told by the release",
+                "every 10 s",
+                "killed before the lease ends",
+                "`RLOCK_FENCE`",
+            ],
             Self::Shell => ["asks every 0.1 s", "no: lease of 10 min", "goes on", "no"],
-            Self::RedisPy => ["asks every 0.1 s (its default)", "no: no lease (its default)", "goes on", "no"],
+            Self::RedisPy => [
+                "asks every 0.1 s (its default)",
+                "no: no lease (its default)",
+                "goes on",
+                "no",
+            ],
             Self::NodeRedlock => [
                 "asks every 0.1 to 0.3 s (its default), without its limit of 10 tries",
                 "0.5 s before the end (its default)",
                 "gets TERM after the lease",
                 "no",
             ],
-            Self::Etcdctl | Self::EtcdctlInMemory => {
-                ["queue, told by the release", "yes", "goes on", "`ETCD_LOCK_REV`"]
-            }
+            Self::Etcdctl | Self::EtcdctlInMemory => [
+                "queue, told by the release",
+                "yes",
+                "goes on",
+                "`ETCD_LOCK_REV`",
+            ],
             Self::Flock | Self::Chpst => ["in the kernel", "needs none", "–", "no"],
-            Self::RlockLocal => ["told by the kernel", "looks after its file", "killed", "`RLOCK_FENCE`"],
+            Self::RlockLocal => [
+                "told by the kernel",
+                "looks after its file",
+                "killed",
+                "`RLOCK_FENCE`",
+            ],
         }
     }
 
-    /// Returns its version, and that of all it needs beside rlock and redis-server; an error if it is not installed.
+    /// Returns its version, and that of all it needs beside rlock and redis-server; an error if it
+    /// is not installed.
     pub(crate) fn version(self) -> Result<String> {
         match self {
             Self::Floor => first_line("cc", &["--version"]),
             Self::Rlock | Self::RlockLocal => first_line(RLOCK, &["--version"]),
-            Self::Shell => Ok(format!("{}, sh: {}", first_line("redis-cli", &["--version"])?, package("dash"))),
+            Self::Shell => Ok(format!(
+                "{}, sh: {}",
+                first_line("redis-cli", &["--version"])?,
+                package("dash")
+            )),
             Self::RedisPy => {
                 let versions = "import platform, redis; \
                                 print(f'redis-py {redis.__version__}, Python {platform.python_version()}')";
-                first_line(&python(), &["-c", versions]).context("tests/interop/install python gets it")
+                first_line(&python(), &["-c", versions])
+                    .context("tests/interop/install python gets it")
             }
             Self::NodeRedlock => {
                 let of = |name: &str| {
-                    format!("{name} ${{require('{INSTALLED}/node/node_modules/{name}/package.json').version}}")
+                    format!(
+                        "{name} ${{require('{INSTALLED}/node/node_modules/{name}/package.json').version}}"
+                    )
                 };
-                let versions = format!("`node-{}, {}, node ${{process.version}}`", of("redlock"), of("ioredis"));
+                let versions = format!(
+                    "`node-{}, {}, node ${{process.version}}`",
+                    of("redlock"),
+                    of("ioredis")
+                );
                 first_line("node", &["-p", &versions]).context("tests/interop/install node gets it")
             }
-            Self::Etcdctl | Self::EtcdctlInMemory => {
-                Ok(format!("{}, {}", first_line("etcd", &["--version"])?, first_line("etcdctl", &["version"])?))
-            }
+            Self::Etcdctl | Self::EtcdctlInMemory => Ok(format!(
+                "{}, {}",
+                first_line("etcd", &["--version"])?,
+                first_line("etcdctl", &["version"])?
+            )),
             Self::Flock => first_line("flock", &["--version"]),
             // chpst cannot print its version.
-            Self::Chpst => first_line("chpst", &["echo", "chpst"]).map(|name| format!("{name}: {}", package("runit"))),
+            Self::Chpst => first_line("chpst", &["echo", "chpst"])
+                .map(|name| format!("{name}: {}", package("runit"))),
         }
     }
 
     /// Makes it ready to run a command, on one server if it needs any.
     pub(crate) fn locker(self, world: &World) -> Result<Box<dyn Locker>> {
         let one = &world.servers[..1];
-        let file = world.locks.join(format!("{}.lock", self.name())).to_string_lossy().into_owned();
+        let file = world
+            .locks
+            .join(format!("{}.lock", self.name()))
+            .to_string_lossy()
+            .into_owned();
         let (argv, line) = match self {
             Self::Rlock => return Ok(Box::new(RlockRun::on(RLOCK, one)?)),
             Self::Etcdctl => return Ok(Box::new(Etcdctl::on_disk(&world.dir)?)),
             Self::EtcdctlInMemory => return Ok(Box::new(Etcdctl::in_memory()?)),
             Self::Floor => (self.on(world, one, KEY), Line::None),
             Self::Shell => (self.on(world, one, KEY), Line::Sleeps),
-            Self::RedisPy | Self::NodeRedlock => (self.on(world, one, KEY), Line::Asks(one[0].connect())),
-            Self::Flock => (vec!["flock".to_owned(), file.clone()], Line::Blocks(file.into())),
-            Self::Chpst => (["chpst", "-l", &file].map(str::to_owned).to_vec(), Line::Blocks(file.into())),
+            Self::RedisPy | Self::NodeRedlock => {
+                (self.on(world, one, KEY), Line::Asks(one[0].connect()))
+            }
+            Self::Flock => (
+                vec!["flock".to_owned(), file.clone()],
+                Line::Blocks(file.into()),
+            ),
+            Self::Chpst => (
+                ["chpst", "-l", &file].map(str::to_owned).to_vec(),
+                Line::Blocks(file.into()),
+            ),
             Self::RlockLocal => {
                 let node = format!("local:{}", world.locks.join("local").display());
-                let argv = [RLOCK, "run", "--key", KEY, "--node", &node, "--"].map(str::to_owned).to_vec();
+                let argv = [RLOCK, "run", "--key", KEY, "--node", &node, "--"]
+                    .map(str::to_owned)
+                    .to_vec();
                 (argv, Line::Polls)
             }
         };
-        Ok(Box::new(Program { name: self.name(), argv, line }))
+        Ok(Box::new(Program {
+            name: self.name(),
+            argv,
+            line,
+        }))
     }
 
     /// Returns the words before a command that it runs under `key` on `servers`.
     pub(crate) fn on(self, world: &World, servers: &[Server], key: &str) -> Vec<String> {
-        let urls = servers.iter().map(Server::tcp_url).collect::<Vec<_>>().join(",");
+        let urls = servers
+            .iter()
+            .map(Server::tcp_url)
+            .collect::<Vec<_>>()
+            .join(",");
         let wrapper = |name: &str| format!("{HERE}/{name}");
         match self {
             Self::Floor => {
-                let ports = servers.iter().map(|server| server.port().to_string()).collect::<Vec<_>>().join(",");
-                vec![world.floor.to_string_lossy().into_owned(), "127.0.0.1".to_owned(), ports, key.to_owned()]
+                let ports = servers
+                    .iter()
+                    .map(|server| server.port().to_string())
+                    .collect::<Vec<_>>()
+                    .join(",");
+                vec![
+                    world.floor.to_string_lossy().into_owned(),
+                    "127.0.0.1".to_owned(),
+                    ports,
+                    key.to_owned(),
+                ]
             }
             Self::Shell => vec![wrapper("shell.sh"), urls, key.to_owned()],
             Self::RedisPy => vec![python(), wrapper("redis_py.py"), urls, key.to_owned()],
-            Self::NodeRedlock => vec!["node".to_owned(), wrapper("node_redlock.mjs"), urls, key.to_owned()],
-            _ => [RLOCK, "run", "--key", key, "--restart-guard", "off", "--node", &urls, "--"]
-                .map(str::to_owned)
-                .to_vec(),
+            Self::NodeRedlock => vec![
+                "node".to_owned(),
+                wrapper("node_redlock.mjs"),
+                urls,
+                key.to_owned(),
+            ],
+            _ => [
+                RLOCK,
+                "run",
+                "--key",
+                key,
+                "--restart-guard",
+                "off",
+                "--node",
+                &urls,
+                "--",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         }
     }
 
@@ -175,12 +265,14 @@ impl Peer {
             "require('{INSTALLED}/node/node_modules/ioredis'); require('{INSTALLED}/node/node_modules/redlock')"
         );
         match self {
-            Self::RedisPy => {
-                Some(("of it Python and redis-py", vec![python(), "-c".to_owned(), "import redis".to_owned()]))
-            }
-            Self::NodeRedlock => {
-                Some(("of it node and its libraries", vec!["node".to_owned(), "-e".to_owned(), require]))
-            }
+            Self::RedisPy => Some((
+                "of it Python and redis-py",
+                vec![python(), "-c".to_owned(), "import redis".to_owned()],
+            )),
+            Self::NodeRedlock => Some((
+                "of it node and its libraries",
+                vec!["node".to_owned(), "-e".to_owned(), require],
+            )),
             _ => None,
         }
     }
@@ -218,26 +310,32 @@ impl Locker for Program {
     }
 
     fn is_enqueued(&mut self, number: usize, pid: i32) -> Result<bool> {
-        let lines = |text: &str, has: &dyn Fn(&str) -> bool| text.lines().filter(|line| has(line)).count();
+        let lines =
+            |text: &str, has: &dyn Fn(&str) -> bool| text.lines().filter(|line| has(line)).count();
         Ok(match &mut self.line {
             Line::None => false,
             Line::Asks(server) => {
                 let clients: String = redis::cmd("CLIENT").arg("LIST").query(server)?;
-                let asked =
-                    |line: &str| ["set", "eval", "evalsha"].iter().any(|name| line.contains(&format!(" cmd={name} ")));
+                let asked = |line: &str| {
+                    ["set", "eval", "evalsha"]
+                        .iter()
+                        .any(|name| line.contains(&format!(" cmd={name} ")))
+                };
                 // The holder has sent a request too.
                 lines(&clients, &asked) > number
             }
             Line::Sleeps => processes::child_named(pid, "sleep").is_some(),
             Line::Blocks(file) => {
                 let inode = format!(":{} ", std::fs::metadata(file)?.ino());
-                lines(&std::fs::read_to_string("/proc/locks")?, &|line| line.contains("->") && line.contains(&inode))
-                    >= number
+                lines(&std::fs::read_to_string("/proc/locks")?, &|line| {
+                    line.contains("->") && line.contains(&inode)
+                }) >= number
             }
             Line::Polls => {
                 let mut open = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
                 let polls = |fd: DirEntry| {
-                    std::fs::read_link(fd.path()).is_ok_and(|open| open.as_os_str() == "anon_inode:[eventpoll]")
+                    std::fs::read_link(fd.path())
+                        .is_ok_and(|open| open.as_os_str() == "anon_inode:[eventpoll]")
                 };
                 processes::state(pid) == Some('S') && open.any(polls)
             }

@@ -54,8 +54,7 @@ pub(crate) fn drawn(panels: &[Panel]) -> String {
         }
         top += height;
     }
-    let note =
-        "Medians, on logarithmic axes: less is better. benches/results.md has the figures, and what each of them does.";
+    let note = "Medians, on logarithmic axes: less is better. benches/results.md has the figures, and what each of them does.";
     top += MARGIN;
     body += &text(MARGIN, top, "small", note);
     top += MARGIN;
@@ -82,7 +81,12 @@ impl Panel {
         svg += &text(left, top + 32.0, "small", self.what);
         for decade in axis.decades() {
             let x = left + ZERO + axis.length(decade);
-            let _ = writeln!(svg, "<path class=\"grid\" d=\"M{x:.1} {:.1}V{:.1}\"/>", first - 4.0, bottom);
+            let _ = writeln!(
+                svg,
+                "<path class=\"grid\" d=\"M{x:.1} {:.1}V{:.1}\"/>",
+                first - 4.0,
+                bottom
+            );
             let label = self.unit.label(decade);
             let _ = writeln!(
                 svg,
@@ -93,7 +97,11 @@ impl Panel {
         let mut y = first;
         for (name, figure) in sorted {
             let (length, middle) = (axis.length(figure).max(1.0), y + 13.0);
-            let ours = if name.starts_with("rlock") { "ours" } else { "" };
+            let ours = if name.starts_with("rlock") {
+                "ours"
+            } else {
+                ""
+            };
             let _ = writeln!(
                 svg,
                 "<text class=\"{ours}\" text-anchor=\"end\" x=\"{:.1}\" y=\"{middle:.1}\">{name}</text>",
@@ -112,7 +120,8 @@ impl Panel {
     }
 }
 
-/// From a power of ten below all figures of a unit to the largest, so that bars of several panels can be compared.
+/// From a power of ten below all figures of a unit to the largest, so that bars of several panels
+/// can be compared.
 struct Axis {
     from: f64,
     to: f64,
@@ -120,12 +129,21 @@ struct Axis {
 
 impl Axis {
     fn of(panels: &[Panel], unit: Unit) -> Self {
-        let bars = panels.iter().filter(|panel| panel.unit == unit).flat_map(|panel| &panel.bars);
-        let positive = bars.map(|(_, figure)| *figure).filter(|figure| *figure > 0.0);
-        let (least, most) =
-            positive.fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), one| (least.min(one), most.max(one)));
+        let bars = panels
+            .iter()
+            .filter(|panel| panel.unit == unit)
+            .flat_map(|panel| &panel.bars);
+        let positive = bars
+            .map(|(_, figure)| *figure)
+            .filter(|figure| *figure > 0.0);
+        let (least, most) = positive.fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), one| {
+            (least.min(one), most.max(one))
+        });
         // Below the least of them, so that it has a bar too.
-        Self { from: (least / 1.5).log10().floor(), to: most.log10() }
+        Self {
+            from: (least / 1.5).log10().floor(),
+            to: most.log10(),
+        }
     }
 
     fn length(&self, figure: f64) -> f64 {

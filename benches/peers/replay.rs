@@ -16,18 +16,25 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Time after which a connection is tried again (`node/redis/dial.rs`).
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// The requests of one connection, each sent after the answer to the one before it. Of requests that were sent together, the first
-/// has the bytes of all.
+/// The requests of one connection, each sent after the answer to the one before it. Of requests
+/// that were sent together, the first has the bytes of all.
 pub(crate) struct Conversation(Vec<Vec<u8>>);
 
 impl Conversation {
-    /// Records what a program says over its one connection to `server`. `program` gets the address to which it is to connect.
+    /// Records what a program says over its one connection to `server`. `program` gets the address
+    /// to which it is to connect.
     pub(crate) fn of(server: &Server, program: impl FnOnce(&str) -> Command) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let url = format!("redis://{}", listener.local_addr()?);
-        let mut program = program(&url).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut program = program(&url)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
         let (client, _) = listener.accept()?;
-        let requests = recorded(client, TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()))?)?;
+        let requests = recorded(
+            client,
+            TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()))?,
+        )?;
         program.wait()?;
         ensure!(!requests.is_empty(), "nothing was said");
         Ok(Self(requests))
@@ -38,7 +45,8 @@ impl Conversation {
         self.0.len()
     }
 
-    /// Says it on `count` connections at once, and returns the time from the first connection to the last answer.
+    /// Says it on `count` connections at once, and returns the time from the first connection to
+    /// the last answer.
     pub(crate) fn replay(&self, server: &Server, count: usize) -> Result<Duration> {
         let begin = Instant::now();
         let connect = || -> Result<_> {
@@ -47,7 +55,8 @@ impl Conversation {
             stream.set_read_timeout(Some(LIMIT))?;
             Ok((stream, Parser::new()))
         };
-        let mut clients: Vec<(TcpStream, Parser)> = (0..count).map(|_| connect()).collect::<Result<_>>()?;
+        let mut clients: Vec<(TcpStream, Parser)> =
+            (0..count).map(|_| connect()).collect::<Result<_>>()?;
         for request in &self.0 {
             for (stream, _) in &mut clients {
                 stream.write_all(request)?;
@@ -62,7 +71,8 @@ impl Conversation {
     }
 }
 
-/// Connects as rlock does: a server whose queue of new connections is full drops the first packet, so it is sent again.
+/// Connects as rlock does: a server whose queue of new connections is full drops the first packet,
+/// so it is sent again.
 fn connected(address: SocketAddr) -> io::Result<TcpStream> {
     loop {
         match TcpStream::connect_timeout(&address, AGAIN) {
@@ -72,7 +82,8 @@ fn connected(address: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Passes on what `client` and `server` say to each other until the client has gone. Returns the client's requests.
+/// Passes on what `client` and `server` say to each other until the client has gone. Returns the
+/// client's requests.
 fn recorded(client: TcpStream, server: TcpStream) -> Result<Vec<Vec<u8>>> {
     let (mut client, mut server) = (Heard::new(client), Heard::new(server));
     let mut requests = Vec::new();
@@ -94,13 +105,20 @@ struct Heard {
 
 impl Heard {
     fn new(from: TcpStream) -> Self {
-        Self { from, parser: Parser::new(), bytes: Vec::new() }
+        Self {
+            from,
+            parser: Parser::new(),
+            bytes: Vec::new(),
+        }
     }
 
     /// Reads a request or an answer; false if the side has gone.
     fn next(&mut self) -> Result<bool> {
         self.bytes.clear();
-        let mut noted = Noted { from: &self.from, bytes: &mut self.bytes };
+        let mut noted = Noted {
+            from: &self.from,
+            bytes: &mut self.bytes,
+        };
         match self.parser.parse_value(&mut noted) {
             Ok(_) => Ok(true),
             Err(_) if self.bytes.is_empty() => Ok(false),

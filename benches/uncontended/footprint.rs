@@ -26,9 +26,16 @@ pub(crate) struct Footprint {
 
 impl fmt::Display for Footprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = self.node.split_once(':').map_or(self.node.as_str(), |(scheme, _)| scheme);
+        let scheme = self
+            .node
+            .split_once(':')
+            .map_or(self.node.as_str(), |(scheme, _)| scheme);
         let (peak, own) = (megabytes(self.peak), megabytes(self.own));
-        let threads = if self.threads == 1 { "thread" } else { "threads" };
+        let threads = if self.threads == 1 {
+            "thread"
+        } else {
+            "threads"
+        };
         write!(
             f,
             "{scheme:6} peak memory {peak:.2} MB (of it now {own:.2} MB not of files), {} {threads}",
@@ -40,7 +47,19 @@ impl fmt::Display for Footprint {
 /// Starts a command under a lock on `node`, measures rlock, and ends the command.
 pub(crate) fn while_holding(node: &str) -> Result<Footprint> {
     let mut child = clean(RLOCK)
-        .args(["run", "--key", "footprint", "--ttl", TTL, "--node", node, "--", "sh", "-c", COMMAND])
+        .args([
+            "run",
+            "--key",
+            "footprint",
+            "--ttl",
+            TTL,
+            "--node",
+            node,
+            "--",
+            "sh",
+            "-c",
+            COMMAND,
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

@@ -1,17 +1,17 @@
 //! A cluster: which member serves which slot, the slot that moves, and replicas that take over.
 //!
-//! 1. A primary that is silent for long is replaced by its replica. The other members say that the cluster is down from the time
-//!    at which they notice until they hear of the replica.
-//! 2. A replica has all writes of its primary: against a failover that loses some, no client has a remedy but `--wait-replicas`.
-//!    If it takes over on an order, there are never two primaries.
+//! 1. A primary that is silent for long is replaced by its replica. The other members say that the
+//!    cluster is down from the time at which they notice until they hear of the replica.
+//! 2. A replica has all writes of its primary: against a failover that loses some, no client has a
+//!    remedy but `--wait-replicas`. If it takes over on an order, there are never two primaries.
 //! 3. A primary that was replaced serves until it hears of that, some ms after it is there again.
 //! 4. The locks' slot is moved from one primary to another, its keys one by one, or all at once.
 //!
-//! Members hear of a change within 50 ms, and only one is away at a time. rlock promises nothing where a member that confirms a
-//! server has an old map for seconds. Two things are left out:
+//! Members hear of a change within 50 ms, and only one is away at a time. rlock promises nothing
+//! where a member that confirms a server has an old map for seconds. Two things are left out:
 //! 1. A move and a failover do not meet. A replica does not know of keys that are being moved.
-//! 2. A member that may have forgotten locks keeps its slot and its role until the restart guard is over: no other member knows
-//!    that it restarted.
+//! 2. A member that may have forgotten locks keeps its slot and its role until the restart guard is
+//!    over: no other member knows that it restarted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -82,18 +82,40 @@ pub struct Cluster {
 
 impl Cluster {
     /// The cluster of `node`, whose locks are in `slot`.
-    pub fn new(node: usize, deployment: Deployment, node_timeout: Duration, slot: u16, nodes: &mut [Node]) -> Self {
+    pub fn new(
+        node: usize,
+        deployment: Deployment,
+        node_timeout: Duration,
+        slot: u16,
+        nodes: &mut [Node],
+    ) -> Self {
         let members = deployment.servers(node);
         let shard = SLOTS / 3;
-        let ranges = [(0, shard - 1, 0), (shard, 2 * shard - 1, 1), (2 * shard, SLOTS - 1, 2)].to_vec();
-        let replicates = (PRIMARIES..members.len()).map(|replica| (replica, replica - PRIMARIES)).collect();
-        let slots = Slots { addresses: members.clone().map(address).collect(), ranges, replicates };
+        let ranges = [
+            (0, shard - 1, 0),
+            (shard, 2 * shard - 1, 1),
+            (2 * shard, SLOTS - 1, 2),
+        ]
+        .to_vec();
+        let replicates = (PRIMARIES..members.len())
+            .map(|replica| (replica, replica - PRIMARIES))
+            .collect();
+        let slots = Slots {
+            addresses: members.clone().map(address).collect(),
+            ranges,
+            replicates,
+        };
         let mut links = BTreeMap::new();
         for (number, machine) in members.clone().enumerate() {
-            nodes[machine].server_mut().join(Member::new(number, slots.clone()));
+            nodes[machine]
+                .server_mut()
+                .join(Member::new(number, slots.clone()));
             if let Some(primary) = slots.replicates.get(&number) {
                 let primary = members.start + primary;
-                links.insert(machine, Link::new(primary, nodes[primary].server().snapshot(), BEGIN));
+                links.insert(
+                    machine,
+                    Link::new(primary, nodes[primary].server().snapshot(), BEGIN),
+                );
                 nodes[machine].server_mut().set_replica(true);
             }
         }
@@ -158,21 +180,31 @@ impl Cluster {
     /// A member has fallen silent.
     pub fn falls(&mut self, machine: usize, kernel: &mut Kernel) {
         self.down = Some((machine, kernel.now));
-        self.later(kernel, self.node_timeout, Step::Suspect(machine, kernel.now));
+        self.later(
+            kernel,
+            self.node_timeout,
+            Step::Suspect(machine, kernel.now),
+        );
     }
 
     /// A member is there again.
     pub fn rises(&mut self, machine: usize, nodes: &mut [Node], kernel: &mut Kernel) {
         self.down = self.down.filter(|(down, _)| *down != machine);
-        let primary = self.links.get(&machine).map_or(machine, |link| link.primary);
+        let primary = self
+            .links
+            .get(&machine)
+            .map_or(machine, |link| link.primary);
         self.feed(primary, nodes, kernel);
         self.all_hear(kernel);
     }
 
-    /// Lets the replica of the locks' primary take over on an order, with all writes. Returns whether it can.
+    /// Lets the replica of the locks' primary take over on an order, with all writes. Returns
+    /// whether it can.
     pub fn hands_over(&mut self, nodes: &mut [Node], kernel: &mut Kernel) -> bool {
         let primary = self.primary();
-        let heir = self.heir(primary, nodes).filter(|_| self.may_harm(kernel.now));
+        let heir = self
+            .heir(primary, nodes)
+            .filter(|_| self.may_harm(kernel.now));
         if let Some(heir) = heir {
             self.succeed(heir, nodes, kernel);
             self.hear(primary, nodes, kernel);
@@ -181,15 +213,32 @@ impl Cluster {
     }
 
     /// Begins to move the slot to the primary behind its own. Returns whether it does.
-    pub fn moves_slot(&mut self, at_once: bool, pause: Duration, nodes: &mut [Node], kernel: &mut Kernel) -> bool {
+    pub fn moves_slot(
+        &mut self,
+        at_once: bool,
+        pause: Duration,
+        nodes: &mut [Node],
+        kernel: &mut Kernel,
+    ) -> bool {
         let from = self.primary();
-        let primaries: Vec<usize> = self.members.clone().filter(|member| !self.links.contains_key(member)).collect();
-        let behind =
-            primaries.iter().position(|primary| *primary == from).map_or(0, |place| (place + 1) % primaries.len());
+        let primaries: Vec<usize> = self
+            .members
+            .clone()
+            .filter(|member| !self.links.contains_key(member))
+            .collect();
+        let behind = primaries
+            .iter()
+            .position(|primary| *primary == from)
+            .map_or(0, |place| (place + 1) % primaries.len());
         let to = primaries[behind];
         let may = self.may_harm(kernel.now) && to != from;
         if may {
-            self.moving = Some(Move { from, to, at_once, pause });
+            self.moving = Some(Move {
+                from,
+                to,
+                at_once,
+                pause,
+            });
             let (source, slot) = (from - self.members.start, self.slot);
             if let Some(member) = nodes[to].server_mut().member_mut() {
                 member.importing.insert(slot, source);
@@ -210,7 +259,9 @@ impl Cluster {
 
     fn feed(&mut self, from: usize, nodes: &[Node], kernel: &mut Kernel) {
         if nodes[from].is_up() {
-            self.links.values_mut().for_each(|link| link.copy(from, &nodes[from], kernel.now));
+            self.links
+                .values_mut()
+                .for_each(|link| link.copy(from, &nodes[from], kernel.now));
         }
     }
 
@@ -243,14 +294,18 @@ impl Cluster {
         }
         if let Some(heir) = self.heir(machine, nodes) {
             self.is_succeeding = true;
-            let elected = kernel.random.time(self.node_timeout / 20, self.node_timeout);
+            let elected = kernel
+                .random
+                .time(self.node_timeout / 20, self.node_timeout);
             self.later(kernel, elected, Step::Succeed(heir));
         }
     }
 
     /// Lets a replica take over.
     fn succeed(&mut self, heir: usize, nodes: &mut [Node], kernel: &mut Kernel) {
-        let Some(link) = self.links.remove(&heir) else { return };
+        let Some(link) = self.links.remove(&heir) else {
+            return;
+        };
         let old = link.primary;
         nodes[heir].takes_role(kernel, false, link.arrived(kernel.now));
         let state = nodes[heir].server().snapshot();
@@ -275,7 +330,9 @@ impl Cluster {
         let is_down = self.down.is_some_and(|(down, since)| {
             !self.links.contains_key(&down) && kernel.now.since(since) >= self.node_timeout
         });
-        let Some(member) = nodes[machine].server_mut().member_mut() else { return };
+        let Some(member) = nodes[machine].server_mut().member_mut() else {
+            return;
+        };
         if member.slots == self.slots && member.is_down == is_down {
             return;
         }
@@ -289,7 +346,9 @@ impl Cluster {
     }
 
     fn migrate(&mut self, nodes: &mut [Node], kernel: &mut Kernel) {
-        let Some(Move { from, to, .. }) = self.moving else { return };
+        let Some(Move { from, to, .. }) = self.moving else {
+            return;
+        };
         let to = to - self.members.start;
         if let Some(member) = nodes[from].server_mut().member_mut() {
             member.migrating.insert(self.slot, to);
@@ -298,9 +357,18 @@ impl Cluster {
     }
 
     fn carry(&mut self, nodes: &mut [Node], kernel: &mut Kernel) {
-        let Some(Move { from, to, at_once, .. }) = self.moving else { return };
+        let Some(Move {
+            from, to, at_once, ..
+        }) = self.moving
+        else {
+            return;
+        };
         let (here, there) = (nodes[from].wall(kernel.now), nodes[to].wall(kernel.now));
-        let mut keys: Vec<Vec<u8>> = nodes[from].server().keys(here).map(|(name, _)| name.to_vec()).collect();
+        let mut keys: Vec<Vec<u8>> = nodes[from]
+            .server()
+            .keys(here)
+            .map(|(name, _)| name.to_vec())
+            .collect();
         if keys.is_empty() {
             return self.soon(kernel, Step::Settle);
         }
@@ -318,7 +386,9 @@ impl Cluster {
     }
 
     fn settle(&mut self, nodes: &mut [Node], kernel: &mut Kernel) {
-        let Some(Move { from, to, .. }) = self.moving.take() else { return };
+        let Some(Move { from, to, .. }) = self.moving.take() else {
+            return;
+        };
         self.slots.give(self.slot, to - self.members.start);
         (self.moves, self.changed) = (self.moves + 1, kernel.now);
         for machine in [to, from] {
@@ -333,8 +403,9 @@ impl Cluster {
 
     /// Returns a replica of `primary` that is there.
     fn heir(&self, primary: usize, nodes: &[Node]) -> Option<usize> {
-        let is_heir =
-            |(replica, link): (&usize, &Link)| (link.primary == primary && nodes[*replica].is_up()).then_some(*replica);
+        let is_heir = |(replica, link): (&usize, &Link)| {
+            (link.primary == primary && nodes[*replica].is_up()).then_some(*replica)
+        };
         self.links.iter().find_map(is_heir)
     }
 

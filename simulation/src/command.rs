@@ -1,7 +1,9 @@
-//! Simulated commands and guards: what `rlock run` starts, signals and kills, and what kills it when rlock cannot.
+//! Simulated commands and guards: what `rlock run` starts, signals and kills, and what kills it
+//! when rlock cannot.
 //!
-//! The guard is the contract's (docs/design.md §7): it kills the command at the deadline that rlock told last, and when rlock
-//! is dead. The shipped one is tried by `tests/faults`; here it is a rule of the world.
+//! The guard is the contract's (docs/design.md §7): it kills the command at the deadline that rlock
+//! told last, and when rlock is dead. The shipped one is tried by `tests/faults`; here it is a rule
+//! of the world.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Poll, Waker};
@@ -66,7 +68,10 @@ pub enum Caught {
 pub struct TooLate;
 
 /// One rlock's command and guard.
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about several processes")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about several processes"
+)]
 #[derive(Debug, Default)]
 struct Job {
     behaviour: Option<Behaviour>,
@@ -103,7 +108,10 @@ pub struct Commands {
 impl Commands {
     /// Commands that take up to `dying` to end at SIGKILL.
     pub fn new(dying: Duration) -> Self {
-        Self { jobs: BTreeMap::new(), dying }
+        Self {
+            jobs: BTreeMap::new(),
+            dying,
+        }
     }
 
     fn of(&mut self, process: ProcessId) -> &mut Job {
@@ -117,7 +125,10 @@ impl Commands {
 
     /// Returns the locks that the guard of `process` has to give back, by their places in the run.
     pub fn takes_back(&mut self, process: ProcessId) -> BTreeMap<usize, Token> {
-        self.jobs.get_mut(&process).map(|job| std::mem::take(&mut job.gives_back)).unwrap_or_default()
+        self.jobs
+            .get_mut(&process)
+            .map(|job| std::mem::take(&mut job.gives_back))
+            .unwrap_or_default()
     }
 }
 
@@ -129,7 +140,8 @@ fn own<T>(call: impl FnOnce(&mut Kernel, ProcessId) -> T) -> T {
     })
 }
 
-/// Tells the guard that rlock may hold the lock of `token` at this place of the run from now on; `None`: no lock.
+/// Tells the guard that rlock may hold the lock of `token` at this place of the run from now on;
+/// `None`: no lock.
 pub fn gives_back(place: usize, token: Option<Token>) {
     own(|kernel, process| {
         let all = &mut kernel.commands.of(process).gives_back;
@@ -154,7 +166,10 @@ pub fn start(behaviour: Behaviour, kill_at: Instant) -> Result<(), TooLate> {
         let job = kernel.commands.of(process);
         (job.behaviour, job.first_lives) = (Some(behaviour), true);
         job.others_live = matches!(behaviour.at_term, AtTerm::LeavesOne(_));
-        kernel.after(behaviour.runs, Event::Command(process, Moment::Ends(ExitStatus::Exited(behaviour.code))));
+        kernel.after(
+            behaviour.runs,
+            Event::Command(process, Moment::Ends(ExitStatus::Exited(behaviour.code))),
+        );
         set_deadline(kernel, process, kill_at);
         Ok(())
     })
@@ -175,11 +190,19 @@ pub fn send(signal: Signal, stops: bool) {
     own(|kernel, process| {
         let job = kernel.commands.of(process);
         job.is_stopped |= stops;
-        let Some(behaviour) = job.behaviour.filter(|_| job.first_lives && signal == Signal::SIGTERM) else { return };
+        let Some(behaviour) = job
+            .behaviour
+            .filter(|_| job.first_lives && signal == Signal::SIGTERM)
+        else {
+            return;
+        };
         match behaviour.at_term {
             AtTerm::Ignores => {}
             AtTerm::Dies(after) | AtTerm::LeavesOne(after) => {
-                kernel.after(after, Event::Command(process, Moment::Ends(ExitStatus::Killed(libc::SIGTERM))));
+                kernel.after(
+                    after,
+                    Event::Command(process, Moment::Ends(ExitStatus::Killed(libc::SIGTERM))),
+                );
             }
         }
     });
@@ -215,7 +238,14 @@ pub async fn caught() -> Caught {
 
 /// Sends a signal to the rlock `process`.
 pub fn signal(kernel: &mut Kernel, process: ProcessId, signal: Signal) {
-    deliver(kernel, process, Caught::Signal(CaughtSignal { signal, from_terminal: false }));
+    deliver(
+        kernel,
+        process,
+        Caught::Signal(CaughtSignal {
+            signal,
+            from_terminal: false,
+        }),
+    );
 }
 
 /// The guard of `process` is killed; rlock replaces it if it lives.
@@ -223,7 +253,8 @@ pub fn lose_guard(kernel: &mut Kernel, process: ProcessId) {
     kernel.commands.of(process).is_guard_dead = true;
 }
 
-/// rlock is dead. Without a guard the kernel kills the command's first process (`PR_SET_PDEATHSIG`).
+/// rlock is dead. Without a guard the kernel kills the command's first process
+/// (`PR_SET_PDEATHSIG`).
 pub fn orphan(kernel: &mut Kernel, process: ProcessId) {
     let job = kernel.commands.of(process);
     job.waker = None;
@@ -246,7 +277,13 @@ pub fn happens(kernel: &mut Kernel, process: ProcessId, moment: Moment) -> bool 
                 return false;
             }
             job.first_lives = false;
-            if matches!(job.behaviour, Some(Behaviour { at_term: AtTerm::Dies(_) | AtTerm::Ignores, .. })) {
+            if matches!(
+                job.behaviour,
+                Some(Behaviour {
+                    at_term: AtTerm::Dies(_) | AtTerm::Ignores,
+                    ..
+                })
+            ) {
                 job.others_live = false;
             }
             // A command that ended by itself may leave others running: they need no lock.
@@ -261,12 +298,22 @@ pub fn happens(kernel: &mut Kernel, process: ProcessId, moment: Moment) -> bool 
             job.others_live = false;
             kernel.witness.ended(process, now);
             kernel.tell(|| format!("{process}: its command is dead"));
-            had_first && deliver(kernel, process, Caught::Child(ExitStatus::Killed(libc::SIGKILL)))
+            had_first
+                && deliver(
+                    kernel,
+                    process,
+                    Caught::Child(ExitStatus::Killed(libc::SIGKILL)),
+                )
         }
         Moment::GuardDue => {
-            if !job.is_guard_dead && job.kill_at.is_some_and(|at| at <= now) && job.lives() && !job.is_killed {
+            if !job.is_guard_dead
+                && job.kill_at.is_some_and(|at| at <= now)
+                && job.lives()
+                && !job.is_killed
+            {
                 job.is_stopped = true;
-                kernel.tell(|| format!("{process}: its guard kills the command, whose time is over"));
+                kernel
+                    .tell(|| format!("{process}: its guard kills the command, whose time is over"));
                 strike(kernel, process);
             }
             false

@@ -1,4 +1,5 @@
-//! How the nodes of a world are deployed: the machines of each, their addresses, and the way to them.
+//! How the nodes of a world are deployed: the machines of each, their addresses, and the way to
+//! them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -48,7 +49,8 @@ impl Deployment {
         }
     }
 
-    /// The machines of the servers of `node`. At the begin the first is its primary, or the first three are, in a cluster.
+    /// The machines of the servers of `node`. At the begin the first is its primary, or the first
+    /// three are, in a cluster.
     pub fn servers(self, node: usize) -> Range<usize> {
         let first = node * self.machines();
         match self {
@@ -67,10 +69,18 @@ impl Deployment {
     pub fn way(self, node: usize) -> Way {
         let (kind, hosts) = match self {
             Self::Alone => (HostKind::Server, node..node + 1),
-            Self::Sentinels { .. } => (HostKind::Sentinel(SERVICE.to_owned()), self.sentinels(node)),
+            Self::Sentinels { .. } => {
+                (HostKind::Sentinel(SERVICE.to_owned()), self.sentinels(node))
+            }
             Self::Cluster { .. } => (HostKind::Member, self.servers(node)),
         };
-        Way::new(Remote { kind, hosts: hosts.map(endpoint).collect(), user: None, password: None, db: 0 })
+        Way::new(Remote {
+            kind,
+            hosts: hosts.map(endpoint).collect(),
+            user: None,
+            password: None,
+            db: 0,
+        })
     }
 }
 
@@ -81,7 +91,11 @@ pub fn address(machine: usize) -> Address {
 
 fn endpoint(machine: usize) -> Endpoint {
     let (host, port) = address(machine);
-    Endpoint::Tcp { host, port, tls: false }
+    Endpoint::Tcp {
+        host,
+        port,
+        tls: false,
+    }
 }
 
 /// Returns the machine at an address; `None` if no machine has it.

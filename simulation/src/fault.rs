@@ -39,13 +39,18 @@ pub enum Fault {
     /// SIGSTOP to a server.
     StopServer { node: usize, lasts: Duration },
     /// SIGKILL to a server, which starts again later.
-    KillServer { node: usize, lasts: Duration, survives: Survives },
+    KillServer {
+        node: usize,
+        lasts: Duration,
+        survives: Survives,
+    },
     /// The server's data are saved, for a later restart.
     Save { node: usize },
     /// A server forgets while it runs.
     Lose { node: usize, lost: Lost },
-    /// A server goes away, with a second one of five; meanwhile another forgets the key. The holder has two thirds of a TTL to
-    /// set it again or to end, before the first is back: a renewal, the grace, and some slack.
+    /// A server goes away, with a second one of five; meanwhile another forgets the key. The holder
+    /// has two thirds of a TTL to set it again or to end, before the first is back: a renewal, the
+    /// grace, and some slack.
     LoseMeanwhile {
         /// The server that goes away. Without data it comes back empty.
         away: usize,
@@ -69,14 +74,35 @@ pub enum Fault {
     FlushScripts { node: usize },
     /// All connections of a server are closed.
     Disconnect { node: usize },
-    /// A host is cut off from a node: requests, replies or both. `gives_up`: with the cut the connections end.
-    Cut { host: usize, node: usize, up: bool, down: bool, lasts: Duration, gives_up: bool },
+    /// A host is cut off from a node: requests, replies or both. `gives_up`: with the cut the
+    /// connections end.
+    Cut {
+        host: usize,
+        node: usize,
+        up: bool,
+        down: bool,
+        lasts: Duration,
+        gives_up: bool,
+    },
     /// A host's packets to and from a node take longer.
-    Slow { host: usize, node: usize, extra: Duration, lasts: Duration },
+    Slow {
+        host: usize,
+        node: usize,
+        extra: Duration,
+        lasts: Duration,
+    },
     /// A trouble of a service with sentinels.
-    Service { node: usize, trouble: Trouble, lasts: Duration },
+    Service {
+        node: usize,
+        trouble: Trouble,
+        lasts: Duration,
+    },
     /// A trouble of a cluster.
-    Cluster { node: usize, shift: Shift, lasts: Duration },
+    Cluster {
+        node: usize,
+        shift: Shift,
+        lasts: Duration,
+    },
     /// SIGSTOP to an rlock.
     StopClient { target: Target, lasts: Duration },
     /// SIGKILL to an rlock, and to its guard just before.
@@ -94,7 +120,8 @@ pub enum Trouble {
     KillPrimary(Survives),
     /// A failover on an operator's order.
     Failover,
-    /// The primary is cut off from sentinels and replicas, perhaps together with the host of the holder.
+    /// The primary is cut off from sentinels and replicas, perhaps together with the host of the
+    /// holder.
     CutOff { with_holder: bool },
     /// A sentinel is cut off from the others, and hears of no switch.
     Isolate { sentinel: usize },
@@ -143,7 +170,9 @@ impl Faults {
         if self.kind == Kind::Crowd {
             return Self::of_a_crowd(random);
         }
-        let pause = self.ttl.mul_f64(random.weighted(&[(1, 0.1), (2, 0.5), (2, 2.0)]));
+        let pause = self
+            .ttl
+            .mul_f64(random.weighted(&[(1, 0.1), (2, 0.5), (2, 2.0)]));
         let mut faults = Vec::new();
         let mut at = random.time(Duration::ZERO, pause * 2);
         while at < horizon {
@@ -153,15 +182,25 @@ impl Faults {
         faults
     }
 
-    /// Of eight clients one stops as a waiter, and one dies as the holder, with its guard, so that no release wakes the next one.
+    /// Of eight clients one stops as a waiter, and one dies as the holder, with its guard, so that
+    /// no release wakes the next one.
     fn of_a_crowd(random: &mut Random) -> Vec<(Duration, Fault)> {
         let ms = Duration::from_millis;
         let stops = |number: usize| {
             let target = Target::Waiter(8 * number + 7);
-            (random.time(ms(400), ms(800)), Fault::StopClient { target, lasts: ms(60_000) })
+            (
+                random.time(ms(400), ms(800)),
+                Fault::StopClient {
+                    target,
+                    lasts: ms(60_000),
+                },
+            )
         };
         let mut faults: Vec<(Duration, Fault)> = (0..CROWD / 8).map(stops).collect();
-        let dies = Fault::KillClient { target: Target::HolderOf { rest: 3, of: 8 }, with_guard: true };
+        let dies = Fault::KillClient {
+            target: Target::HolderOf { rest: 3, of: 8 },
+            with_guard: true,
+        };
         faults.extend((0..1_000).map(|number| (ms(800 + 20 * number), dies)));
         faults.sort_by_key(|(at, _)| *at);
         faults
@@ -181,43 +220,106 @@ impl Faults {
             _ => {}
         }
         let (node, host) = (random.below(self.machines), random.below(self.hosts));
-        let longest = random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
+        let longest =
+            random.weighted(&[(3, self.node_timeout), (3, self.ttl / 2), (2, self.ttl * 2)]);
         let lasts = random.time(Duration::from_millis(1), longest);
         if matches!(self.kind, Kind::Waiters | Kind::Newest) {
             // Where waiters end each other, few wait at a time.
-            let target = Target::Waiter(random.below(if self.kind == Kind::Newest { 3 } else { 8 }));
+            let target =
+                Target::Waiter(random.below(if self.kind == Kind::Newest { 3 } else { 8 }));
             return random.weighted(&[
-                (2, Fault::StopClient { target, lasts: lasts * 2 }),
-                (2, Fault::KillClient { target, with_guard: false }),
+                (
+                    2,
+                    Fault::StopClient {
+                        target,
+                        lasts: lasts * 2,
+                    },
+                ),
+                (
+                    2,
+                    Fault::KillClient {
+                        target,
+                        with_guard: false,
+                    },
+                ),
                 (1, Fault::Terminate { target }),
             ]);
         }
         if self.kind == Kind::Away {
             // Only what neither a server nor the network does: the holder must notice in time.
-            let target = if random.chance(0.3) { Target::Holder } else { Target::Client(random.below(8)) };
+            let target = if random.chance(0.3) {
+                Target::Holder
+            } else {
+                Target::Client(random.below(8))
+            };
             return random.weighted(&[
-                (2, Fault::KillClient { target, with_guard: false }),
-                (1, Fault::KillClient { target, with_guard: true }),
+                (
+                    2,
+                    Fault::KillClient {
+                        target,
+                        with_guard: false,
+                    },
+                ),
+                (
+                    1,
+                    Fault::KillClient {
+                        target,
+                        with_guard: true,
+                    },
+                ),
                 (1, Fault::Terminate { target }),
                 (2, Fault::Disconnect { node }),
             ]);
         }
-        let target = if random.chance(0.5) { Target::Holder } else { Target::Client(random.below(8)) };
-        match random.weighted(&[(3, 0), (5, 1), (4, 2), (2, 3), (2, 4), (2, 5), (3, 6), (1, 7), (1, 8), (2, 9)]) {
+        let target = if random.chance(0.5) {
+            Target::Holder
+        } else {
+            Target::Client(random.below(8))
+        };
+        match random.weighted(&[
+            (3, 0),
+            (5, 1),
+            (4, 2),
+            (2, 3),
+            (2, 4),
+            (2, 5),
+            (3, 6),
+            (1, 7),
+            (1, 8),
+            (2, 9),
+        ]) {
             0 => Fault::StopServer { node, lasts },
             1 => self.forgetting(node, lasts, random),
             2 => {
-                let (up, down) = random.weighted(&[(2, (true, true)), (1, (true, false)), (1, (false, true))]);
-                Fault::Cut { host, node, up, down, lasts, gives_up: random.chance(0.5) }
+                let (up, down) =
+                    random.weighted(&[(2, (true, true)), (1, (true, false)), (1, (false, true))]);
+                Fault::Cut {
+                    host,
+                    node,
+                    up,
+                    down,
+                    lasts,
+                    gives_up: random.chance(0.5),
+                }
             }
-            3 => Fault::Slow { host, node, extra: random.time(Duration::ZERO, self.node_timeout * 3), lasts },
+            3 => Fault::Slow {
+                host,
+                node,
+                extra: random.time(Duration::ZERO, self.node_timeout * 3),
+                lasts,
+            },
             4 => Fault::Disconnect { node },
             5 => Fault::StopClient { target, lasts },
-            6 => Fault::KillClient { target, with_guard: random.chance(0.3) },
+            6 => Fault::KillClient {
+                target,
+                with_guard: random.chance(0.3),
+            },
             7 => Fault::Terminate { target },
             9 => Fault::FlushScripts { node },
             // A server with replicas has its role from others.
-            _ if self.deployment != Deployment::Alone || random.chance(0.5) => Fault::OutOfMemory { node, lasts },
+            _ if self.deployment != Deployment::Alone || random.chance(0.5) => {
+                Fault::OutOfMemory { node, lasts }
+            }
             _ => Fault::Demote { node, lasts },
         }
     }
@@ -228,26 +330,53 @@ impl Faults {
             0 | 1 => Trouble::StopPrimary,
             2 | 3 => Trouble::KillPrimary(Self::survives(random)),
             4 => Trouble::Failover,
-            5 | 6 => Trouble::CutOff { with_holder: random.chance(0.7) },
-            7 => Trouble::Isolate { sentinel: random.below(self.deployment.sentinels(node).len()) },
+            5 | 6 => Trouble::CutOff {
+                with_holder: random.chance(0.7),
+            },
+            7 => Trouble::Isolate {
+                sentinel: random.below(self.deployment.sentinels(node).len()),
+            },
             8 => Trouble::Deafen,
             _ => Trouble::Lag(random.time(Duration::ZERO, self.ttl)),
         };
-        let lasts = if trouble == Trouble::Failover { Duration::ZERO } else { self.longer(down_after, random) };
-        Fault::Service { node, trouble, lasts }
+        let lasts = if trouble == Trouble::Failover {
+            Duration::ZERO
+        } else {
+            self.longer(down_after, random)
+        };
+        Fault::Service {
+            node,
+            trouble,
+            lasts,
+        }
     }
 
     fn of_cluster(&self, node_timeout: Duration, random: &mut Random) -> Fault {
         let node = random.below(self.machines / self.deployment.machines());
-        let longest = random.weighted(&[(1, self.node_timeout / 20), (1, self.node_timeout), (1, self.ttl)]);
+        let longest = random.weighted(&[
+            (1, self.node_timeout / 20),
+            (1, self.node_timeout),
+            (1, self.ttl),
+        ]);
         let shift = match random.below(9) {
             0 | 1 => Shift::Stop,
             2 | 3 => Shift::Kill(Self::survives(random)),
             4 => Shift::HandOver,
-            _ => Shift::Move { at_once: random.chance(0.3), pause: longest },
+            _ => Shift::Move {
+                at_once: random.chance(0.3),
+                pause: longest,
+            },
         };
         let is_short = matches!(shift, Shift::HandOver | Shift::Move { .. });
-        Fault::Cluster { node, shift, lasts: if is_short { Duration::ZERO } else { self.longer(node_timeout, random) } }
+        Fault::Cluster {
+            node,
+            shift,
+            lasts: if is_short {
+                Duration::ZERO
+            } else {
+                self.longer(node_timeout, random)
+            },
+        }
     }
 
     fn survives(random: &mut Random) -> Survives {
@@ -256,7 +385,11 @@ impl Faults {
 
     /// Returns a time in which another server may take over, and even grant the lock.
     fn longer(&self, noticed: Duration, random: &mut Random) -> Duration {
-        let longest = [noticed, self.ttl + noticed * 3, self.ttl * 3 + noticed * 3 + Duration::from_secs(3)];
+        let longest = [
+            noticed,
+            self.ttl + noticed * 3,
+            self.ttl * 3 + noticed * 3 + Duration::from_secs(3),
+        ];
         let longest = longest[random.below(3)];
         random.time(Duration::from_millis(1), longest)
     }
@@ -265,7 +398,11 @@ impl Faults {
         let away = random.below(self.machines);
         Fault::LoseMeanwhile {
             away,
-            killed: random.weighted(&[(2, None), (1, Some(Survives::All)), (2, Some(Survives::Nothing))]),
+            killed: random.weighted(&[
+                (2, None),
+                (1, Some(Survives::All)),
+                (2, Some(Survives::Nothing)),
+            ]),
             node: (away + self.machines - 1) % self.machines,
             lost: random.weighted(&[(2, Lost::Key), (1, Lost::All)]),
             after: random.time(Duration::ZERO, self.ttl / 2),
@@ -278,7 +415,11 @@ impl Faults {
         let down = lasts.min(self.ttl);
         match self.kind {
             Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd => {
-                Fault::KillServer { node, lasts: down, survives: Survives::All }
+                Fault::KillServer {
+                    node,
+                    lasts: down,
+                    survives: Survives::All,
+                }
             }
             Kind::Forgetful
             | Kind::Several
@@ -288,20 +429,36 @@ impl Faults {
             | Kind::Parked
             | Kind::Sentinel
             | Kind::Cluster => {
-                let survives = random.weighted(&[(1, Survives::All), (2, Survives::Saved), (3, Survives::Nothing)]);
+                let survives = random.weighted(&[
+                    (1, Survives::All),
+                    (2, Survives::Saved),
+                    (3, Survives::Nothing),
+                ]);
                 if survives == Survives::Saved && random.chance(0.5) {
                     Fault::Save { node }
                 } else {
-                    Fault::KillServer { node, lasts: down, survives }
+                    Fault::KillServer {
+                        node,
+                        lasts: down,
+                        survives,
+                    }
                 }
             }
             Kind::Lossy | Kind::Away => {
-                let lost = random.weighted(&[(3, Lost::Key), (1, Lost::Counter), (1, Lost::Queue), (2, Lost::All)]);
+                let lost = random.weighted(&[
+                    (3, Lost::Key),
+                    (1, Lost::Counter),
+                    (1, Lost::Queue),
+                    (2, Lost::All),
+                ]);
                 Fault::Lose { node, lost }
             }
             Kind::Clocks => {
                 let size = i64::try_from(random.between(1_000, 30_000_000)).unwrap_or(0);
-                Fault::StepClock { node, micros: if random.chance(0.5) { size } else { -size } }
+                Fault::StepClock {
+                    node,
+                    micros: if random.chance(0.5) { size } else { -size },
+                }
             }
         }
     }

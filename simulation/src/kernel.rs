@@ -1,7 +1,9 @@
-//! The kernel of the simulated machines: one clock, one list of events, the sockets and the commands.
+//! The kernel of the simulated machines: one clock, one list of events, the sockets and the
+//! commands.
 //!
-//! One thread has one kernel. Processes reach it through the functions of this crate that stand for system calls; the world
-//! (`world`) takes the events out in the order of their time. Nothing else moves the clock.
+//! One thread has one kernel. Processes reach it through the functions of this crate that stand for
+//! system calls; the world (`world`) takes the events out in the order of their time. Nothing else
+//! moves the clock.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -40,7 +42,11 @@ impl ProcessId {
 
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { client, round, is_guards } = self;
+        let Self {
+            client,
+            round,
+            is_guards,
+        } = self;
         let of = if *is_guards { "guard of " } else { "" };
         write!(f, "{of}client {client} (round {round})")
     }
@@ -166,7 +172,11 @@ pub fn with<T>(call: impl FnOnce(&mut Kernel) -> T) -> T {
 pub fn now() -> Instant {
     with(|kernel| {
         kernel.asked += 1;
-        assert!(kernel.asked < MOST_ASKED, "{} runs without end", kernel.current);
+        assert!(
+            kernel.asked < MOST_ASKED,
+            "{} runs without end",
+            kernel.current
+        );
         kernel.now
     })
 }
@@ -180,7 +190,13 @@ fn wake_at(at: Instant, waker: Waker) {
 
 impl Kernel {
     /// A kernel at the begin of its world.
-    pub fn new(random: Random, network: Network, commands: Commands, witness: Witness, story: Story) -> Self {
+    pub fn new(
+        random: Random,
+        network: Network,
+        commands: Commands,
+        witness: Witness,
+        story: Story,
+    ) -> Self {
         Self {
             now: BEGIN,
             events: BinaryHeap::new(),
@@ -199,7 +215,11 @@ impl Kernel {
     /// Lets `event` happen at `at`, or now if that is over.
     pub fn at(&mut self, at: Instant, event: Event) {
         self.made += 1;
-        self.events.push(Reverse(Entry { at: at.max(self.now), number: self.made, event }));
+        self.events.push(Reverse(Entry {
+            at: at.max(self.now),
+            number: self.made,
+            event,
+        }));
     }
 
     /// Lets `event` happen after `span`.
@@ -209,7 +229,11 @@ impl Kernel {
 
     /// Moves the clock to the next event and returns it; `None` if none is left before `end`.
     pub fn next(&mut self, end: Instant) -> Option<Event> {
-        if self.events.peek().is_none_or(|Reverse(entry)| entry.at > end) {
+        if self
+            .events
+            .peek()
+            .is_none_or(|Reverse(entry)| entry.at > end)
+        {
             return None;
         }
         let Reverse(entry) = self.events.pop()?;

@@ -1,9 +1,9 @@
-//! A deterministic simulation of rlock: the shipped waiting, attempts, holdings, policy, connections and scripts in a world
-//! whose time, network and servers come from one seed.
+//! A deterministic simulation of rlock: the shipped waiting, attempts, holdings, policy,
+//! connections and scripts in a world whose time, network and servers come from one seed.
 //!
 //! 1. A [`scenario`] is drawn from a seed: clients, what they do, and faults.
-//! 2. A [`world`] plays it. Each client is a [`process`]; `kernel` has the clock and the events, `network` the streams, and
-//!    [`server`] executes the scripts.
+//! 2. A [`world`] plays it. Each client is a [`process`]; `kernel` has the clock and the events,
+//!    `network` the streams, and [`server`] executes the scripts.
 //! 3. The [`witness`] says what is broken. [`shrink`] cuts the scenario down to a short story.
 //!
 //! The same seed gives the same story to the last event, on every machine.

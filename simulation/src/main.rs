@@ -1,7 +1,11 @@
-//! The simulation's own command: plays worlds from many seeds, prints what they came to, and tells the story of the first
-//! violation.
+//! The simulation's own command: plays worlds from many seeds, prints what they came to, and tells
+//! the story of the first violation.
 
-#![allow(clippy::print_stdout, clippy::expect_used, reason = "a command of the test kit, whose report is its output")]
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a command of the test kit, whose report is its output"
+)]
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -41,7 +45,10 @@ struct Args {
 
 fn kind(name: &str) -> Result<Kind, String> {
     let names: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
-    let known = Kind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+    let known = Kind::ALL
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, kind)| *kind);
     known.ok_or_else(|| format!("one of {}", names.join(", ")))
 }
 
@@ -55,8 +62,11 @@ struct Found {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let kinds: Vec<Kind> =
-        Kind::ALL.iter().map(|(_, kind)| *kind).filter(|kind| args.world.is_none_or(|w| w == *kind)).collect();
+    let kinds: Vec<Kind> = Kind::ALL
+        .iter()
+        .map(|(_, kind)| *kind)
+        .filter(|kind| args.world.is_none_or(|w| w == *kind))
+        .collect();
     if args.story {
         return tell(&Scenario::new(kinds[0], args.seed));
     }
@@ -70,10 +80,25 @@ fn main() -> ExitCode {
     }
     println!("{:10}{all}", "all");
     println!("in {:.1} s", begun.elapsed().as_secs_f64());
-    let Some(Found { kind, seed, violation, what }) = found else { return ExitCode::SUCCESS };
-    println!("\n{violation}\nin the world {} of seed {seed}; again: --world {0} --seed {seed} --story", kind.name());
+    let Some(Found {
+        kind,
+        seed,
+        violation,
+        what,
+    }) = found
+    else {
+        return ExitCode::SUCCESS;
+    };
+    println!(
+        "\n{violation}\nin the world {} of seed {seed}; again: --world {0} --seed {seed} --story",
+        kind.name()
+    );
     let scenario = Scenario::new(kind, seed);
-    tell(&if args.whole { scenario } else { shrink(&scenario, what) });
+    tell(&if args.whole {
+        scenario
+    } else {
+        shrink(&scenario, what)
+    });
     ExitCode::FAILURE
 }
 
@@ -85,8 +110,10 @@ fn play_all(args: &Args, kinds: &[Kind]) -> (BTreeMap<&'static str, Tally>, Opti
     let work = || {
         while !is_over.load(Relaxed) && ends.is_none_or(|ends| Instant::now() < ends) {
             let number = next.fetch_add(1, Relaxed);
-            let (round, kind) =
-                (number / kinds.len() as u64, kinds[usize::try_from(number).expect("few") % kinds.len()]);
+            let (round, kind) = (
+                number / kinds.len() as u64,
+                kinds[usize::try_from(number).expect("few") % kinds.len()],
+            );
             if round >= args.seeds {
                 return;
             }
@@ -97,7 +124,12 @@ fn play_all(args: &Args, kinds: &[Kind]) -> (BTreeMap<&'static str, Tally>, Opti
             if let Some(violation) = report.violation {
                 is_over.store(true, Relaxed);
                 let (what, violation) = (violation.kind(), violation.to_string());
-                results.1.get_or_insert(Found { kind, seed, violation, what });
+                results.1.get_or_insert(Found {
+                    kind,
+                    seed,
+                    violation,
+                    what,
+                });
             }
         }
     };
@@ -110,7 +142,13 @@ fn play_all(args: &Args, kinds: &[Kind]) -> (BTreeMap<&'static str, Tally>, Opti
 }
 
 fn tell(scenario: &Scenario) -> ExitCode {
-    let Scenario { settings, latency, clocks, skews, .. } = scenario;
+    let Scenario {
+        settings,
+        latency,
+        clocks,
+        skews,
+        ..
+    } = scenario;
     println!(
         "{} nodes, TTL {:?}, node timeout {:?}, {:?}\n{latency:?}\nclocks {clocks:?}, hosts {skews:?}",
         settings.nodes,
@@ -122,7 +160,10 @@ fn tell(scenario: &Scenario) -> ExitCode {
     for line in report.story.lines() {
         println!("{line}");
     }
-    println!("{:?}\nexit codes {:?}, digest {:016x}", report.counts, report.exits, report.digest);
+    println!(
+        "{:?}\nexit codes {:?}, digest {:016x}",
+        report.counts, report.exits, report.digest
+    );
     match report.violation {
         Some(violation) => {
             println!("{violation}");

@@ -1,5 +1,5 @@
-//! The simulated network: streams between processes and servers, on which bytes are delayed, held up or lost with their
-//! connection.
+//! The simulated network: streams between processes and servers, on which bytes are delayed, held
+//! up or lost with their connection.
 //!
 //! 1. Bytes of one direction of one connection keep their order; nothing else does.
 //! 2. A path that is cut holds packets back, as TCP does until it gives up. Neither side notices.
@@ -108,7 +108,13 @@ pub struct Network {
 impl Network {
     /// The network between `hosts` and `nodes`.
     pub fn new(seed: u64, latency: Latency, hosts: usize, nodes: usize) -> Self {
-        Self { seed, latency, nodes, paths: vec![Path::default(); hosts * nodes], sockets: Vec::new() }
+        Self {
+            seed,
+            latency,
+            nodes,
+            paths: vec![Path::default(); hosts * nodes],
+            sockets: Vec::new(),
+        }
     }
 
     /// Returns the node to which the socket leads.
@@ -124,7 +130,12 @@ impl Network {
     /// Number of sockets that `process` has open, to the node with the most of them.
     pub fn most_open(&self, process: ProcessId) -> usize {
         let mut counts = vec![0; self.nodes];
-        for socket in self.sockets.iter().rev().filter(|socket| socket.owner == process) {
+        for socket in self
+            .sockets
+            .iter()
+            .rev()
+            .filter(|socket| socket.owner == process)
+        {
             counts[socket.node] += usize::from(socket.state != State::Closed);
         }
         counts.into_iter().max().unwrap_or(0)
@@ -138,7 +149,11 @@ impl Network {
         let Socket { host, node, .. } = self.sockets[socket.0];
         let (latency, extra) = (self.latency, self.path(host, node).extra);
         let random = &mut self.sockets[socket.0].random;
-        let most = if random.chance(latency.spikes) { latency.spike } else { latency.most };
+        let most = if random.chance(latency.spikes) {
+            latency.spike
+        } else {
+            latency.most
+        };
         random.time(latency.least, most) + extra
     }
 }
@@ -180,11 +195,14 @@ pub fn cut(kernel: &mut Kernel, host: usize, node: usize, way: Way, is_cut: bool
     }
 }
 
-/// Loses what is held back between `host` and `node`, and with it the connections, as TCP does when it gives up.
+/// Loses what is held back between `host` and `node`, and with it the connections, as TCP does when
+/// it gives up.
 pub fn give_up(kernel: &mut Kernel, host: usize, node: usize) {
     for id in 0..kernel.network.sockets.len() {
         let socket = &mut kernel.network.sockets[id];
-        if (socket.host, socket.node) == (host, node) && socket.held.iter().any(|held| !held.is_empty()) {
+        if (socket.host, socket.node) == (host, node)
+            && socket.held.iter().any(|held| !held.is_empty())
+        {
             let ends = socket.held[Way::Up as usize].contains(&Packet::End);
             socket.held.iter_mut().for_each(VecDeque::clear);
             kernel.at(kernel.now, Event::ToServer(SocketId(id), Packet::Reset));
@@ -238,7 +256,8 @@ fn close(kernel: &mut Kernel, id: SocketId) {
 pub fn dialer(host: usize) -> Dial {
     Arc::new(move |access, _| {
         Box::pin(async move {
-            let refused = || Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused");
+            let refused =
+                || Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused");
             let machine = deployment::machine(&access.endpoint).ok_or_else(refused)?;
             let stream = SimulatedStream::connect(host, machine);
             if !stream.connected().await {
@@ -258,7 +277,12 @@ impl SimulatedStream {
         kernel::with(|kernel| {
             let (number, now) = (kernel.network.sockets.len(), kernel.now);
             let owner = kernel.current;
-            let of_owner = kernel.network.sockets.iter().filter(|socket| socket.owner == owner).count() as u64;
+            let of_owner = kernel
+                .network
+                .sockets
+                .iter()
+                .filter(|socket| socket.owner == owner)
+                .count() as u64;
             let part = owner.number() << 12 ^ of_owner;
             kernel.network.sockets.push(Socket {
                 owner,
@@ -293,7 +317,11 @@ impl SimulatedStream {
 }
 
 impl AsyncRead for SimulatedStream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         kernel::with(|kernel| {
             let socket = &mut kernel.network.sockets[self.0.0];
             if !socket.incoming.is_empty() {
@@ -315,7 +343,11 @@ impl AsyncRead for SimulatedStream {
 }
 
 impl AsyncWrite for SimulatedStream {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         kernel::with(|kernel| {
             if kernel.network.sockets[self.0.0].state == State::Reset {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

@@ -1,4 +1,5 @@
-//! A simulated machine with a server on it: its wall clock, and whether the server runs, is stopped or is down.
+//! A simulated machine with a server on it: its wall clock, and whether the server runs, is stopped
+//! or is down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::kernel::{BEGIN, Kernel};
 use crate::network::{self, Packet, SocketId, Way};
 use crate::server::{Kept, Peer, Server, Snapshot, Value, WallMicros, Watch};
 
-/// Bytes that Redis 6.2 reads at once. Of a client that has gone it reads no more than this when it resumes.
+/// Bytes that Redis 6.2 reads at once. Of a client that has gone it reads no more than this when it
+/// resumes.
 const READ_AT_ONCE: usize = 16 * 1024;
 
 /// A day in microseconds.
@@ -84,7 +86,8 @@ impl Node {
         }
     }
 
-    /// Puts a sentinel on the machine that has seen its primary for a day. `watch`: what it watches since then.
+    /// Puts a sentinel on the machine that has seen its primary for a day. `watch`: what it watches
+    /// since then.
     pub fn watch(&mut self, watch: impl FnOnce(WallMicros) -> Watch) {
         let since = WallMicros(self.clock.at(BEGIN).0 - DAY);
         self.server = Server::sentinel("sentinel", self.number as u64, since, watch(since));
@@ -146,10 +149,13 @@ impl Node {
                 self.sockets.insert(peer, socket);
             }
             Packet::Bytes(bytes) => {
-                let Some(&peer) = self.peers.get(&socket) else { return };
+                let Some(&peer) = self.peers.get(&socket) else {
+                    return;
+                };
                 let wall = self.clock.at(kernel.now);
                 for (peer, bytes) in self.server.receive(peer, &bytes, wall) {
-                    kernel.witness.counts.healed += u64::from(bytes.windows(HEALED.len()).any(|part| part == HEALED));
+                    kernel.witness.counts.healed +=
+                        u64::from(bytes.windows(HEALED.len()).any(|part| part == HEALED));
                     if let Some(&socket) = self.sockets.get(&peer) {
                         network::send(kernel, socket, Way::Down, Packet::Bytes(bytes));
                     }
@@ -164,8 +170,15 @@ impl Node {
 
     /// The number of the newest waiter that the server knows.
     fn newest(&self, wall: WallMicros) -> Option<u64> {
-        let Value::String(text) = &self.server.get(NEWEST, wall)?.value else { return None };
-        std::str::from_utf8(text).ok()?.split(' ').next()?.parse().ok()
+        let Value::String(text) = &self.server.get(NEWEST, wall)?.value else {
+            return None;
+        };
+        std::str::from_utf8(text)
+            .ok()?
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
     }
 
     fn forget(&mut self, socket: SocketId) {
@@ -182,8 +195,8 @@ impl Node {
         }
     }
 
-    /// Continues a stopped server. It reads what its clients have written, in any order of the clients. Of a client that has
-    /// gone it reads all, or what it reads at once, or nothing.
+    /// Continues a stopped server. It reads what its clients have written, in any order of the
+    /// clients. Of a client that has gone it reads all, or what it reads at once, or nothing.
     pub fn resume(&mut self, kernel: &mut Kernel) {
         if self.state != State::Stopped {
             return;
@@ -196,9 +209,13 @@ impl Node {
         let mut left: Vec<_> = inbox.into_iter().collect();
         while !left.is_empty() {
             let (socket, packets) = left.swap_remove(kernel.random.below(left.len()));
-            let has_gone = packets.iter().any(|packet| matches!(packet, Packet::End | Packet::Reset));
+            let has_gone = packets
+                .iter()
+                .any(|packet| matches!(packet, Packet::End | Packet::Reset));
             let most = if has_gone {
-                kernel.random.weighted(&[(2, usize::MAX), (1, READ_AT_ONCE), (1, 0)])
+                kernel
+                    .random
+                    .weighted(&[(2, usize::MAX), (1, READ_AT_ONCE), (1, 0)])
             } else {
                 usize::MAX
             };
@@ -222,7 +239,9 @@ impl Node {
             return;
         }
         self.state = State::Down;
-        let pending = std::mem::take(&mut self.inbox).into_iter().map(|(socket, _)| socket);
+        let pending = std::mem::take(&mut self.inbox)
+            .into_iter()
+            .map(|(socket, _)| socket);
         let mut broken: Vec<SocketId> = self.peers.keys().copied().chain(pending).collect();
         broken.sort_unstable();
         broken.dedup();
@@ -262,7 +281,8 @@ impl Node {
         }
     }
 
-    /// Makes the server a replica with these data, or a primary with them. Sentinels close its connections then.
+    /// Makes the server a replica with these data, or a primary with them. Sentinels close its
+    /// connections then.
     pub fn takes_role(&mut self, kernel: &mut Kernel, is_replica: bool, data: Option<Snapshot>) {
         if let Some(data) = data {
             self.server.load(data);

@@ -1,8 +1,10 @@
-//! A simulated process: a tokio runtime of its own, as every rlock has, with one thread and without the kernel.
+//! A simulated process: a tokio runtime of its own, as every rlock has, with one thread and without
+//! the kernel.
 //!
 //! * It runs until it waits for something, in no time.
 //! * To stop it is not to run it: its alarms and packets find it later, as after SIGCONT.
-//! * To kill it is to drop it: its tasks end where they wait, and its sockets close behind what was written.
+//! * To kill it is to drop it: its tasks end where they wait, and its sockets close behind what was
+//!   written.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -53,7 +55,13 @@ impl Process {
             .build()
             .expect("a runtime without any driver");
         let woken = Arc::new(Woken(AtomicBool::new(true)));
-        Self { main: Box::pin(main), runtime, woken, draws, is_stopped: false }
+        Self {
+            main: Box::pin(main),
+            runtime,
+            woken,
+            draws,
+            is_stopped: false,
+        }
     }
 
     /// Runs until everything in it waits. Returns whether it has ended.
@@ -67,13 +75,21 @@ impl Process {
             if woken.0.swap(false, Relaxed) {
                 // What it does may wake tasks: the runtime says anew that it is idle.
                 IS_IDLE.set(false);
-                if main.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                if main
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_ready()
+                {
                     return Poll::Ready(true);
                 }
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if IS_IDLE.get() { Poll::Ready(false) } else { Poll::Pending }
+            if IS_IDLE.get() {
+                Poll::Ready(false)
+            } else {
+                Poll::Pending
+            }
         }));
         WATCHER.set(None);
         self.draws = fastrand::get_seed();

@@ -1,5 +1,5 @@
-//! Draws from a seed. Each process and each socket has a stream of its own, so that a story keeps most of its course when
-//! shrinking takes another process out.
+//! Draws from a seed. Each process and each socket has a stream of its own, so that a story keeps
+//! most of its course when shrinking takes another process out.
 
 use std::time::Duration;
 

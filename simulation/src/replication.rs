@@ -24,17 +24,24 @@ pub struct Link {
 impl Link {
     /// The link of a replica that has this state of its primary.
     pub fn new(primary: usize, state: Snapshot, now: Instant) -> Self {
-        Self { primary, states: VecDeque::from([(now, state)]) }
+        Self {
+            primary,
+            states: VecDeque::from([(now, state)]),
+        }
     }
 
-    /// Sends the data of machine `from`, if that is the primary, which take `lag` longer than usual.
+    /// Sends the data of machine `from`, if that is the primary, which take `lag` longer than
+    /// usual.
     pub fn feed(&mut self, from: usize, node: &Node, lag: Duration, kernel: &mut Kernel) {
         if self.primary != from {
             return;
         }
         let arrives = kernel.now + lag + kernel.random.time(Duration::ZERO, REPLICATION);
         // A stream keeps its order.
-        let at = self.states.back().map_or(arrives, |(last, _)| arrives.max(*last));
+        let at = self
+            .states
+            .back()
+            .map_or(arrives, |(last, _)| arrives.max(*last));
         self.states.push_back((at, node.server().snapshot()));
         while self.states.get(1).is_some_and(|(at, _)| *at <= kernel.now) {
             self.states.pop_front();

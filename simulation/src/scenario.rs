@@ -1,10 +1,13 @@
-//! Scenarios: everything that a world does not decide while it runs, drawn from its seed before it begins.
+//! Scenarios: everything that a world does not decide while it runs, drawn from its seed before it
+//! begins.
 //!
 //! Three rules keep the promise within what the contract claims:
-//! 1. Faults of the network, of processes and of servers that keep their data may hit everything at once. So may restarts
-//!    without data, where a restart guard is on.
-//! 2. A key that a server loses while it runs is lost only where the holder's majority outlasts it (`tenure`).
-//! 3. A majority may be broken so only if the holder can set the key again, or end, before another client could use that.
+//! 1. Faults of the network, of processes and of servers that keep their data may hit everything at
+//!    once. So may restarts without data, where a restart guard is on.
+//! 2. A key that a server loses while it runs is lost only where the holder's majority outlasts it
+//!    (`tenure`).
+//! 3. A majority may be broken so only if the holder can set the key again, or end, before another
+//!    client could use that.
 //!
 //! One fault is left out, since only the fence covers it: rlock and its guard both stopped.
 
@@ -38,7 +41,8 @@ pub enum Kind {
     Several,
     /// Three or five nodes, of which one loses keys while it runs.
     Lossy,
-    /// Three or five nodes, of which one forgets while so many are away that the holder's majority is broken.
+    /// Three or five nodes, of which one forgets while so many are away that the holder's majority
+    /// is broken.
     Away,
     /// One to five nodes, restarts as in `several`, and runs that take up to three locks at once.
     Keys,
@@ -46,17 +50,21 @@ pub enum Kind {
     Waiters,
     /// The same, and most runs have `--supersede`.
     Newest,
-    /// One to three nodes that are well, and fifty clients, of which one in four dies as the holder or stops as a waiter.
+    /// One to three nodes that are well, and fifty clients, of which one in four dies as the holder
+    /// or stops as a waiter.
     Crowd,
-    /// One to five nodes, restarts as in `several`, and holders of every kind: exclusive, shared and with slots.
+    /// One to five nodes, restarts as in `several`, and holders of every kind: exclusive, shared
+    /// and with slots.
     Kinds,
     /// One to five nodes, restarts as in `several`, and runs with `--once`.
     Once,
-    /// One to five nodes, restarts as in `several`, and runs with `--hold-at-least` and `--lock-delay`.
+    /// One to five nodes, restarts as in `several`, and runs with `--hold-at-least` and
+    /// `--lock-delay`.
     Parked,
     /// One to five nodes whose clocks are wrong and are set.
     Clocks,
-    /// One or three nodes, each a service with sentinels: failovers that lose writes, under a restart guard.
+    /// One or three nodes, each a service with sentinels: failovers that lose writes, under a
+    /// restart guard.
     Sentinel,
     /// The same with clusters, where the locks' slot moves too.
     Cluster,
@@ -85,7 +93,10 @@ impl Kind {
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+        Self::ALL
+            .iter()
+            .find(|(_, kind)| *kind == self)
+            .map_or("", |(name, _)| name)
     }
 }
 
@@ -171,7 +182,11 @@ const fn ms(millis: u64) -> Duration {
 impl Scenario {
     /// Number of rounds in which a client does something.
     pub fn rounds(&self) -> usize {
-        self.clients.iter().flat_map(|plan| &plan.rounds).filter(|round| round.errand != Errand::Rest).count()
+        self.clients
+            .iter()
+            .flat_map(|plan| &plan.rounds)
+            .filter(|round| round.errand != Errand::Rest)
+            .count()
     }
 
     /// Draws the scenario of `seed`.
@@ -195,7 +210,11 @@ impl Scenario {
         let settings = settings(kind, nodes, &mut random);
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
-        let skew = if matches!(kind, Kind::Clocks | Kind::Forgetful) { 2_000 } else { 0 };
+        let skew = if matches!(kind, Kind::Clocks | Kind::Forgetful) {
+            2_000
+        } else {
+            0
+        };
         let skews = (0..hosts).map(|_| signed(&mut random, skew)).collect();
         let ahead = match kind {
             Kind::Clocks => 60_000_000,
@@ -204,22 +223,33 @@ impl Scenario {
             Kind::Sentinel | Kind::Cluster => 150_000,
             _ => 1_500_000,
         };
-        let clock = |_| WallClock { ahead: signed(&mut random, ahead), rate: signed(&mut random, 4_000) };
+        let clock = |_| WallClock {
+            ahead: signed(&mut random, ahead),
+            rate: signed(&mut random, 4_000),
+        };
         let deployment = settings.deployment;
         let machines = nodes * deployment.machines();
         let mut clocks: Vec<WallClock> = (0..machines).map(clock).collect();
         if kind == Kind::Cluster {
-            // A replica that takes over counts leases by its own clock, and no guard waits for them to end.
+            // A replica that takes over counts leases by its own clock, and no guard waits for them
+            // to end.
             for cluster in clocks.chunks_mut(deployment.machines()) {
                 cluster.fill(cluster[0]);
             }
         }
         let latency = latency(kind, settings.schedule, &mut random);
         let mut clients: Vec<Plan> = match kind {
-            Kind::Crowd => (0..CROWD).map(|number| one_of_a_crowd(number, hosts, &mut random)).collect(),
-            _ => (0..2 + random.below(6)).map(|_| plan(kind, ttl, hosts, &mut random)).collect(),
+            Kind::Crowd => (0..CROWD)
+                .map(|number| one_of_a_crowd(number, hosts, &mut random))
+                .collect(),
+            _ => (0..2 + random.below(6))
+                .map(|_| plan(kind, ttl, hosts, &mut random))
+                .collect(),
         };
-        if !matches!(kind, Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd) {
+        if !matches!(
+            kind,
+            Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd
+        ) {
             clients.push(probes(ttl, hosts, &mut random));
         }
         if kind == Kind::Kinds {
@@ -235,10 +265,26 @@ impl Scenario {
             Vec::new()
         } else {
             let node_timeout = settings.schedule.node_timeout();
-            let faults = Faults { kind, machines, deployment, hosts, ttl, node_timeout };
+            let faults = Faults {
+                kind,
+                machines,
+                deployment,
+                hosts,
+                ttl,
+                node_timeout,
+            };
             faults.draw(horizon, &mut random)
         };
-        Self { seed, kind, settings, latency, skews, clocks, clients, faults }
+        Self {
+            seed,
+            kind,
+            settings,
+            latency,
+            skews,
+            clocks,
+            clients,
+            faults,
+        }
     }
 }
 
@@ -246,23 +292,44 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
     let ttl = random.weighted(&[(3, 1_000), (2, 2_000), (1, 5_000)]);
     let ttl = ms(if kind == Kind::Crowd { 900 } else { ttl });
     let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
-    let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: Some(ttl / 12), kill_after };
+    let options = ScheduleOptions {
+        ttl,
+        drift: 0.01,
+        node_timeout: Some(ttl / 12),
+        kill_after,
+    };
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
     let remains = match kind {
-        Kind::Once => RemainsOptions { once: Some(random.time(ttl, ttl * 3)), ..RemainsOptions::default() },
+        Kind::Once => RemainsOptions {
+            once: Some(random.time(ttl, ttl * 3)),
+            ..RemainsOptions::default()
+        },
         Kind::Parked => {
             let (hold_at_least, lock_delay) = (random.time(ms(20), ttl), random.time(ms(20), ttl));
-            RemainsOptions { hold_at_least, lock_delay, once: None }
+            RemainsOptions {
+                hold_at_least,
+                lock_delay,
+                once: None,
+            }
         }
         _ => RemainsOptions::default(),
     };
     let schedule = schedule.outlasted(remains.lock_delay, remains.longest());
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        _ => RestartGuard::For(schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)]))),
+        _ => RestartGuard::For(
+            schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)])),
+        ),
     };
-    let names: &[&str] = if kind == Kind::Keys { &["a", "b", "c"] } else { &["job"] };
-    let keys = names.iter().map(|name| Key::new("", name).expect("a name")).collect();
+    let names: &[&str] = if kind == Kind::Keys {
+        &["a", "b", "c"]
+    } else {
+        &["job"]
+    };
+    let keys = names
+        .iter()
+        .map(|name| Key::new("", name).expect("a name"))
+        .collect();
     let deployment = match kind {
         Kind::Sentinel => Deployment::Sentinels {
             replicas: 1 + random.below(2),
@@ -274,29 +341,56 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         },
         _ => Deployment::Alone,
     };
-    Settings { nodes, deployment, keys, schedule, guard, remains }
+    Settings {
+        nodes,
+        deployment,
+        keys,
+        schedule,
+        guard,
+        remains,
+    }
 }
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     // Each request takes several exchanges where servers are found out.
-    let slow = if matches!(kind, Kind::Sentinel | Kind::Cluster) { 5_000 } else { 15_000 };
+    let slow = if matches!(kind, Kind::Sentinel | Kind::Cluster) {
+        5_000
+    } else {
+        15_000
+    };
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, slow)]));
-    let spikes = if matches!(kind, Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest | Kind::Crowd) {
+    let spikes = if matches!(
+        kind,
+        Kind::Calm | Kind::Away | Kind::Waiters | Kind::Newest | Kind::Crowd
+    ) {
         0.0
     } else {
         random.weighted(&[(2, 0.0), (2, 0.01), (1, 0.05)])
     };
-    Latency { least: Duration::from_micros(50), most, spikes, spike: schedule.node_timeout() * 3 }
+    Latency {
+        least: Duration::from_micros(50),
+        most,
+        spikes,
+        spike: schedule.node_timeout() * 3,
+    }
 }
 
 fn plan(kind: Kind, ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
     let rounds = 1 + random.below(8);
-    Plan { host: random.below(hosts), rounds: (0..rounds).map(|_| round(kind, ttl, random)).collect() }
+    Plan {
+        host: random.below(hosts),
+        rounds: (0..rounds).map(|_| round(kind, ttl, random)).collect(),
+    }
 }
 
-/// A client that comes within a third of a second, after those of a smaller number, and wants the lock once.
+/// A client that comes within a third of a second, after those of a smaller number, and wants the
+/// lock once.
 fn one_of_a_crowd(number: usize, hosts: usize, random: &mut Random) -> Plan {
-    let behaviour = Behaviour { runs: random.time(ms(30), ms(200)), code: 0, at_term: AtTerm::Dies(ms(1)) };
+    let behaviour = Behaviour {
+        runs: random.time(ms(30), ms(200)),
+        code: 0,
+        at_term: AtTerm::Dies(ms(1)),
+    };
     let after = ms(6 * number as u64);
     let round = Round {
         after,
@@ -306,12 +400,20 @@ fn one_of_a_crowd(number: usize, hosts: usize, random: &mut Random) -> Plan {
         mode: Mode::Exclusive,
         supersedes: false,
     };
-    Plan { host: random.below(hosts), rounds: vec![round] }
+    Plan {
+        host: random.below(hosts),
+        rounds: vec![round],
+    }
 }
 
-/// A client that tries again and again, without waiting: it takes the lock as soon as a majority lets it.
+/// A client that tries again and again, without waiting: it takes the lock as soon as a majority
+/// lets it.
 fn probes(ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
-    let behaviour = Behaviour { runs: ms(1), code: 0, at_term: AtTerm::Dies(ms(1)) };
+    let behaviour = Behaviour {
+        runs: ms(1),
+        code: 0,
+        at_term: AtTerm::Dies(ms(1)),
+    };
     let (errand, wait) = (Errand::Run(behaviour, None), Some(Duration::ZERO));
     let round = |_| Round {
         after: random.time(Duration::ZERO, ttl / 8),
@@ -322,7 +424,10 @@ fn probes(ttl: Duration, hosts: usize, random: &mut Random) -> Plan {
         supersedes: false,
     };
     let rounds = (0..60).map(round).collect();
-    Plan { host: random.below(hosts), rounds }
+    Plan {
+        host: random.below(hosts),
+        rounds,
+    }
 }
 
 fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
@@ -337,7 +442,10 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
     };
     let short = random.time(Duration::from_micros(100), ms(30));
     let errand = match random.below(12) {
-        0 if !is_calm => Errand::Break { answer: random.time(Duration::ZERO, ttl / 2), now: random.chance(0.3) },
+        0 if !is_calm => Errand::Break {
+            answer: random.time(Duration::ZERO, ttl / 2),
+            now: random.chance(0.3),
+        },
         1 => Errand::Acquire(Steps {
             pause: random.time(ms(1), ttl / 2),
             renewals: u32::try_from(random.below(4)).unwrap_or(0),
@@ -345,7 +453,11 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         }),
         _ => {
             // Long enough for another server to take over and to grant the lock, where one may.
-            let long = if matches!(kind, Kind::Sentinel | Kind::Cluster) { ttl * 6 } else { ttl * 2 };
+            let long = if matches!(kind, Kind::Sentinel | Kind::Cluster) {
+                ttl * 6
+            } else {
+                ttl * 2
+            };
             let runs = random.weighted(&[(5, short), (3, ttl / 3), (2, long)]);
             let at_term = random.weighted(&[
                 (3, AtTerm::Dies(ms(1))),
@@ -353,8 +465,15 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
                 (1, AtTerm::LeavesOne(ms(5))),
                 (2, AtTerm::Ignores),
             ]);
-            let behaviour = Behaviour { runs, code: u8::from(random.chance(0.2)), at_term };
-            Errand::Run(behaviour, random.chance(0.1).then(|| random.time(ms(10), ttl)))
+            let behaviour = Behaviour {
+                runs,
+                code: u8::from(random.chance(0.2)),
+                at_term,
+            };
+            Errand::Run(
+                behaviour,
+                random.chance(0.1).then(|| random.time(ms(10), ttl)),
+            )
         }
     };
     let several = u8::try_from(random.between(1, 7)).unwrap_or(1);
@@ -363,14 +482,24 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         (Kind::Keys, _) => several,
         _ => 1,
     };
-    Round { after: random.time(Duration::ZERO, after), errand, wait, locks, mode: Mode::Exclusive, supersedes: false }
+    Round {
+        after: random.time(Duration::ZERO, after),
+        errand,
+        wait,
+        locks,
+        mode: Mode::Exclusive,
+        supersedes: false,
+    }
 }
 
 /// Lets each round be of one of the world's kinds of lock.
 fn mix(clients: &mut [Plan], random: &mut Random) {
     const OF_TWO: Mode = Mode::Slots(2);
     let modes: &[Mode] = random.weighted(&[
-        (2, &[Mode::Exclusive, Mode::Shared, OF_TWO, Mode::Slots(3)][..]),
+        (
+            2,
+            &[Mode::Exclusive, Mode::Shared, OF_TWO, Mode::Slots(3)][..],
+        ),
         (2, &[Mode::Exclusive, Mode::Shared, Mode::Shared]),
         (2, &[Mode::Exclusive, OF_TWO, OF_TWO, OF_TWO]),
         (1, &[Mode::Shared, OF_TWO]),

@@ -1,12 +1,16 @@
-//! A service with sentinels: who is its primary, who follows whom, and what a failover leaves behind.
+//! A service with sentinels: who is its primary, who follows whom, and what a failover leaves
+//! behind.
 //!
 //! 1. A primary that is silent for long is replaced by a replica. So is one on an operator's order.
-//! 2. The replica takes writes at once, and the sentinels name it some time later: one first, and all that can be reached soon after.
-//! 3. Replicas get the data of their primary late. What a replica lacks when it is promoted is lost.
-//! 4. An old primary takes writes for up to eleven seconds after the switch, until a sentinel makes it a replica.
+//! 2. The replica takes writes at once, and the sentinels name it some time later: one first, and
+//!    all that can be reached soon after.
+//! 3. Replicas get the data of their primary late. What a replica lacks when it is promoted is
+//!    lost.
+//! 4. An old primary takes writes for up to eleven seconds after the switch, until a sentinel makes
+//!    it a replica.
 //!
-//! A majority of the sentinels knows of a switch within a tenth of the time after which a server counts as dead. rlock promises
-//! nothing where a majority names an old primary for seconds.
+//! A majority of the sentinels knows of a switch within a tenth of the time after which a server
+//! counts as dead. rlock promises nothing where a majority names an old primary for seconds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -76,7 +80,12 @@ pub struct Service {
 
 impl Service {
     /// The service of `node`, whose first server is the primary.
-    pub fn new(node: usize, deployment: Deployment, down_after: Duration, nodes: &mut [Node]) -> Self {
+    pub fn new(
+        node: usize,
+        deployment: Deployment,
+        down_after: Duration,
+        nodes: &mut [Node],
+    ) -> Self {
         let now = BEGIN;
         let (servers, sentinels) = (deployment.servers(node), deployment.sentinels(node));
         let primary = servers.start;
@@ -96,7 +105,11 @@ impl Service {
         for replica in servers.clone().skip(1) {
             nodes[replica].server_mut().set_replica(true);
         }
-        let links = servers.clone().skip(1).map(|replica| (replica, link())).collect();
+        let links = servers
+            .clone()
+            .skip(1)
+            .map(|replica| (replica, link()))
+            .collect();
         let down = BTreeMap::new();
         Self {
             node,
@@ -166,7 +179,8 @@ impl Service {
         let now = kernel.now;
         self.down.entry(machine).or_insert(now);
         if self.servers.contains(&machine) {
-            let noticed = self.down_after + kernel.random.time(Duration::ZERO, self.down_after / 10);
+            let noticed =
+                self.down_after + kernel.random.time(Duration::ZERO, self.down_after / 10);
             self.later(kernel, noticed, Step::Suspect(machine, now));
         }
     }
@@ -223,7 +237,9 @@ impl Service {
             && self.candidate(nodes, kernel).is_some();
         if may {
             self.is_failing = true;
-            let elects = kernel.random.time(self.down_after / 20, self.down_after / 3);
+            let elects = kernel
+                .random
+                .time(self.down_after / 20, self.down_after / 3);
             self.later(kernel, elects, Step::Promote);
         }
         may
@@ -240,7 +256,11 @@ impl Service {
         if self.cut_off == Some(from) || !nodes[from].is_up() {
             return;
         }
-        for (_, link) in self.links.iter_mut().filter(|(replica, _)| self.cut_off != Some(**replica)) {
+        for (_, link) in self
+            .links
+            .iter_mut()
+            .filter(|(replica, _)| self.cut_off != Some(**replica))
+        {
             link.feed(from, &nodes[from], self.lag, kernel);
         }
     }
@@ -267,8 +287,13 @@ impl Service {
     }
 
     fn promote(&mut self, nodes: &mut [Node], kernel: &mut Kernel) {
-        let Some(promoted) = self.candidate(nodes, kernel) else { return self.fails(kernel) };
-        let data = self.links.remove(&promoted).and_then(|link| link.arrived(kernel.now));
+        let Some(promoted) = self.candidate(nodes, kernel) else {
+            return self.fails(kernel);
+        };
+        let data = self
+            .links
+            .remove(&promoted)
+            .and_then(|link| link.arrived(kernel.now));
         nodes[promoted].takes_role(kernel, false, data);
         kernel.witness.forgets(kernel.now);
         let seen = kernel.random.time(Duration::ZERO, self.down_after);
@@ -289,7 +314,11 @@ impl Service {
         }
         let shown = kernel.random.time(Duration::ZERO, self.down_after);
         self.later(kernel, shown, Step::Show(leader, self.epoch));
-        for sentinel in self.sentinels.clone().filter(|sentinel| *sentinel != leader) {
+        for sentinel in self
+            .sentinels
+            .clone()
+            .filter(|sentinel| *sentinel != leader)
+        {
             let told = kernel.random.time(Duration::ZERO, self.down_after / 10);
             self.later(kernel, told, Step::Tell(sentinel));
         }
@@ -305,7 +334,11 @@ impl Service {
         if self.isolated == Some(sentinel) || !nodes[sentinel].is_up() {
             return;
         }
-        let Some(watch) = nodes[sentinel].server_mut().watch_mut().filter(|watch| watch.epoch < self.epoch) else {
+        let Some(watch) = nodes[sentinel]
+            .server_mut()
+            .watch_mut()
+            .filter(|watch| watch.epoch < self.epoch)
+        else {
             return;
         };
         (watch.named, watch.epoch) = (address(self.primary), self.epoch);
@@ -319,7 +352,9 @@ impl Service {
         if !nodes[sentinel].is_up() {
             return self.later(kernel, self.down_after, Step::Show(sentinel, epoch));
         }
-        let Some(watch) = nodes[sentinel].server_mut().watch_mut() else { return };
+        let Some(watch) = nodes[sentinel].server_mut().watch_mut() else {
+            return;
+        };
         if watch.epoch == epoch && watch.shown != watch.named {
             let old = std::mem::replace(&mut watch.shown, watch.named.clone());
             watch.since = since;
@@ -327,7 +362,13 @@ impl Service {
         }
     }
 
-    fn announce(&mut self, sentinel: usize, old: &(String, u16), nodes: &mut [Node], kernel: &mut Kernel) {
+    fn announce(
+        &mut self,
+        sentinel: usize,
+        old: &(String, u16),
+        nodes: &mut [Node],
+        kernel: &mut Kernel,
+    ) {
         self.changed = kernel.now;
         let ((old, port), (new, other)) = (old, address(self.primary));
         let message = format!("{SERVICE} {old} {port} {new} {other}");
@@ -335,7 +376,10 @@ impl Service {
     }
 
     fn demote(&mut self, machine: usize, nodes: &mut [Node], kernel: &mut Kernel) {
-        if machine == self.primary || self.links.contains_key(&machine) || !self.is_there(machine, nodes) {
+        if machine == self.primary
+            || self.links.contains_key(&machine)
+            || !self.is_there(machine, nodes)
+        {
             return;
         }
         if self.is_failing || !self.is_there(self.primary, nodes) {
@@ -344,11 +388,16 @@ impl Service {
         self.changed = kernel.now;
         let state = nodes[self.primary].server().snapshot();
         nodes[machine].takes_role(kernel, true, Some(state.clone()));
-        self.links.insert(machine, Link::new(self.primary, state, kernel.now));
+        self.links
+            .insert(machine, Link::new(self.primary, state, kernel.now));
     }
 
     fn follow(&mut self, replica: usize, nodes: &mut [Node], kernel: &mut Kernel) {
-        if let Some(link) = self.links.get_mut(&replica).filter(|link| link.primary != self.primary) {
+        if let Some(link) = self
+            .links
+            .get_mut(&replica)
+            .filter(|link| link.primary != self.primary)
+        {
             if self.is_failing || !nodes[self.primary].is_up() {
                 return self.later(kernel, self.down_after, Step::Follow(replica));
             }
@@ -368,7 +417,10 @@ impl Service {
     /// Lets a server that takes writes, and should not, take them for some time yet.
     fn demote_later(&self, machine: usize, kernel: &mut Kernel) {
         if machine != self.primary {
-            let longest = kernel.random.weighted(&[(1, self.down_after), (1, STALE / 4), (1, STALE)]);
+            let longest =
+                kernel
+                    .random
+                    .weighted(&[(1, self.down_after), (1, STALE / 4), (1, STALE)]);
             let stays = kernel.random.time(Duration::ZERO, longest);
             self.later(kernel, stays, Step::Demote(machine));
         }
@@ -377,7 +429,9 @@ impl Service {
     /// The sentinels that can agree.
     fn able<'a>(&self, nodes: &'a [Node]) -> impl Iterator<Item = usize> + use<'a> {
         let isolated = self.isolated;
-        self.sentinels.clone().filter(move |sentinel| isolated != Some(*sentinel) && nodes[*sentinel].is_up())
+        self.sentinels
+            .clone()
+            .filter(move |sentinel| isolated != Some(*sentinel) && nodes[*sentinel].is_up())
     }
 
     /// Returns a replica that can be promoted.

@@ -9,7 +9,8 @@ use crate::world::play_caught;
 /// Most plays that a shrink may take.
 const PLAYS: u32 = 2_000;
 
-/// Number of draws that are tried for each smaller scenario. What is taken out moves the rest, and may hide the violation.
+/// Number of draws that are tried for each smaller scenario. What is taken out moves the rest, and
+/// may hide the violation.
 const OTHER_DRAWS: u64 = 4;
 
 /// Returns a scenario with fewer clients, rounds and faults that breaks a promise of this kind too.
@@ -21,11 +22,16 @@ pub fn shrink(scenario: &Scenario, kind: &str) -> Scenario {
         for candidate in candidates(&best) {
             for other in 0..OTHER_DRAWS {
                 let seed = candidate.seed.wrapping_add(other << 40);
-                let candidate = Scenario { seed, ..candidate.clone() };
+                let candidate = Scenario {
+                    seed,
+                    ..candidate.clone()
+                };
                 if size(&candidate) >= size(&best) {
                     break;
                 }
-                let Some(rest) = left.checked_sub(1) else { return best };
+                let Some(rest) = left.checked_sub(1) else {
+                    return best;
+                };
                 left = rest;
                 if breaks(&candidate, kind) {
                     best = candidate;
@@ -39,7 +45,9 @@ pub fn shrink(scenario: &Scenario, kind: &str) -> Scenario {
 }
 
 fn breaks(scenario: &Scenario, kind: &str) -> bool {
-    play_caught(scenario, Story::default()).violation.is_some_and(|violation| violation.kind() == kind)
+    play_caught(scenario, Story::default())
+        .violation
+        .is_some_and(|violation| violation.kind() == kind)
 }
 
 /// Number of things that happen, and how slow the network is.
@@ -48,8 +56,8 @@ fn size(scenario: &Scenario) -> usize {
     scenario.rounds() + scenario.faults.len() + is_slow
 }
 
-/// Returns scenarios that are a little smaller, those that lose most first. Clients and rounds keep their numbers, and with
-/// them their draws.
+/// Returns scenarios that are a little smaller, those that lose most first. Clients and rounds keep
+/// their numbers, and with them their draws.
 fn candidates(scenario: &Scenario) -> Vec<Scenario> {
     let mut smaller = Vec::new();
     let mut change = |change: &dyn Fn(&mut Scenario)| {

@@ -1,4 +1,5 @@
-//! The story of a world: one line for each thing that a reader of a failure must know. Kept only when it is asked for.
+//! The story of a world: one line for each thing that a reader of a failure must know. Kept only
+//! when it is asked for.
 
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ pub struct Story {
 impl Story {
     /// A story that keeps its lines.
     pub fn kept() -> Self {
-        Self { lines: Some(Vec::new()) }
+        Self {
+            lines: Some(Vec::new()),
+        }
     }
 
     /// Adds a line.
@@ -27,6 +30,9 @@ impl Story {
 
     /// Returns the lines, with the seconds since the begin.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.lines.iter().flatten().map(|(at, line)| format!("{:10.6}  {line}", at.as_secs_f64()))
+        self.lines
+            .iter()
+            .flatten()
+            .map(|(at, line)| format!("{:10.6}  {line}", at.as_secs_f64()))
     }
 }

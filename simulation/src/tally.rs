@@ -52,7 +52,11 @@ impl Tally {
             skipped: report.counts.skipped,
             parked: report.counts.parked,
             healed: report.counts.healed,
-            superseded: report.exits.get(&Outcome::Superseded.code()).copied().unwrap_or_default(),
+            superseded: report
+                .exits
+                .get(&Outcome::Superseded.code())
+                .copied()
+                .unwrap_or_default(),
             switches: report.switches,
             moves: report.moves,
             stale: report.stale,
@@ -84,14 +88,21 @@ impl Tally {
     }
 
     /// The heads of the columns that [`fmt::Display`] writes.
-    pub const HEADS: &'static str =
-        "  worlds    grants    faults      lost    healed  requests/grant  longest idle  simulated  violations";
+    pub const HEADS: &'static str = "  worlds    grants    faults      lost    healed  requests/grant  longest idle  simulated  violations";
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { worlds, grants, faults, lost, healed, violations, .. } = self;
+        let Self {
+            worlds,
+            grants,
+            faults,
+            lost,
+            healed,
+            violations,
+            ..
+        } = self;
         let each = self.requests as f64 / (*grants).max(1) as f64;
         let (idle, hours) = (self.idle.as_secs_f64(), self.took.as_secs_f64() / 3600.0);
         write!(

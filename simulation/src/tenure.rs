@@ -1,9 +1,10 @@
-//! Tenures as the nodes really keep them, and as a holder may believe them: which losses a lease certainly outlasts.
+//! Tenures as the nodes really keep them, and as a holder may believe them: which losses a lease
+//! certainly outlasts.
 //!
 //! 1. A holder's D is at most the q-th largest end that the nodes ever promised.
 //! 2. A node that loses the key leaves its promise behind until the holder hears of it.
-//! 3. So a lease outlasts a loss if the q-th largest end among the *other* nodes is no earlier than the q-th largest promise.
-//!    The allowance for drift covers a small difference.
+//! 3. So a lease outlasts a loss if the q-th largest end among the *other* nodes is no earlier than
+//!    the q-th largest promise. The allowance for drift covers a small difference.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -42,7 +43,9 @@ impl Tenures {
     pub fn observe(&mut self, number: usize, node: &Node, now: Instant) {
         let promised = &mut self.promised[number];
         promised.retain(|(_, end)| *end > now);
-        let Some((token, end)) = held(node, &self.key, now) else { return };
+        let Some((token, end)) = held(node, &self.key, now) else {
+            return;
+        };
         match promised.iter_mut().find(|(other, _)| *other == token) {
             Some((_, before)) => *before = end.max(*before),
             None => promised.push((token, end)),
@@ -51,20 +54,41 @@ impl Tenures {
 
     /// Whether the holder, if there is one, outlasts that node `lost` loses its key.
     pub fn may_lose(&mut self, lost: usize, nodes: &[Node], now: Instant) -> bool {
-        let Some((token, _)) = held(&nodes[lost], &self.key, now) else { return true };
-        let real = |number: usize| held(&nodes[number], &self.key, now).filter(|(other, _)| *other == token);
-        let others = (0..nodes.len()).filter(|number| *number != lost).filter_map(real).map(|(_, end)| end);
-        let promised = self.promised.iter().flatten().filter(|(other, _)| *other == token).map(|(_, end)| *end);
-        match (nth_largest(others, self.quorum), nth_largest(promised, self.quorum)) {
+        let Some((token, _)) = held(&nodes[lost], &self.key, now) else {
+            return true;
+        };
+        let real = |number: usize| {
+            held(&nodes[number], &self.key, now).filter(|(other, _)| *other == token)
+        };
+        let others = (0..nodes.len())
+            .filter(|number| *number != lost)
+            .filter_map(real)
+            .map(|(_, end)| end);
+        let promised = self
+            .promised
+            .iter()
+            .flatten()
+            .filter(|(other, _)| *other == token)
+            .map(|(_, end)| *end);
+        match (
+            nth_largest(others, self.quorum),
+            nth_largest(promised, self.quorum),
+        ) {
             (Some(real), Some(believed)) => real + self.slack >= believed,
             _ => false,
         }
     }
 
     /// Whether the same token is at the key of all these nodes.
-    pub fn is_on_all(&self, which: impl Iterator<Item = usize>, nodes: &[Node], now: Instant) -> bool {
-        let tokens: Option<BTreeSet<_>> =
-            which.map(|node| held(&nodes[node], &self.key, now).map(|(token, _)| token)).collect();
+    pub fn is_on_all(
+        &self,
+        which: impl Iterator<Item = usize>,
+        nodes: &[Node],
+        now: Instant,
+    ) -> bool {
+        let tokens: Option<BTreeSet<_>> = which
+            .map(|node| held(&nodes[node], &self.key, now).map(|(token, _)| token))
+            .collect();
         tokens.is_some_and(|tokens| tokens.len() == 1)
     }
 }
@@ -79,9 +103,15 @@ fn nth_largest(ends: impl Iterator<Item = Instant>, number: usize) -> Option<Ins
 fn held(node: &Node, key: &[u8], now: Instant) -> Option<(Vec<u8>, Instant)> {
     let wall = node.wall(now);
     let entry = node.server().get(key, wall)?;
-    let Value::String(value) = &entry.value else { return None };
+    let Value::String(value) = &entry.value else {
+        return None;
+    };
     let words: Vec<&[u8]> = value.split(|byte| *byte == b' ').take(2).collect();
-    let token = if words[0] == b"broken" { words.get(1)? } else { words.first()? };
+    let token = if words[0] == b"broken" {
+        words.get(1)?
+    } else {
+        words.first()?
+    };
     let left = Duration::from_micros(u64::try_from(entry.expires? * 1000 - wall.0).unwrap_or(0));
     Some((token.to_vec(), now + left))
 }

@@ -1,4 +1,5 @@
-//! The witness: it sees who runs under which lock, and says what is broken. It shares no rule with rlock.
+//! The witness: it sees who runs under which lock, and says what is broken. It shares no rule with
+//! rlock.
 
 mod lock;
 mod newest;
@@ -93,7 +94,12 @@ pub struct Witness {
 impl Witness {
     /// The witness of so many locks, on nodes of which a majority is `needed`.
     pub fn new(locks: usize, needed: usize, keeps_order: bool) -> Self {
-        Self { locks: (0..locks).map(|_| Lock::default()).collect(), needed, keeps_order, ..Self::default() }
+        Self {
+            locks: (0..locks).map(|_| Lock::default()).collect(),
+            needed,
+            keeps_order,
+            ..Self::default()
+        }
     }
 
     /// Notes a violation, unless there was one before.
@@ -102,15 +108,30 @@ impl Witness {
     }
 
     /// `process` asks for `lock`, with this ticket. `wait`: the time that it may wait.
-    pub fn asks(&mut self, process: ProcessId, lock: usize, ticket: Option<u64>, wait: Option<Duration>, now: Instant) {
-        let fresh = Waiter { lock, since: now, until: wait.map(|wait| now + wait), ticket: None };
+    pub fn asks(
+        &mut self,
+        process: ProcessId,
+        lock: usize,
+        ticket: Option<u64>,
+        wait: Option<Duration>,
+        now: Instant,
+    ) {
+        let fresh = Waiter {
+            lock,
+            since: now,
+            until: wait.map(|wait| now + wait),
+            ticket: None,
+        };
         let waiter = self.waiting.entry(process).or_insert(fresh);
         if ticket.is_none() && waiter.ticket.is_none() && waiter.since == now {
             // All locks of a run are asked for at once; the first is the one that it waits for.
             return;
         }
         if waiter.lock != lock {
-            *waiter = Waiter { until: waiter.until, ..fresh };
+            *waiter = Waiter {
+                until: waiter.until,
+                ..fresh
+            };
         }
         if waiter.ticket.map(|(number, _)| number) != ticket {
             waiter.ticket = ticket.map(|number| (number, now));
@@ -126,18 +147,26 @@ impl Witness {
 
     /// Whether `process` waits with a ticket.
     pub fn is_queued(&self, process: ProcessId) -> bool {
-        self.waiting.get(&process).is_some_and(|waiter| waiter.ticket.is_some())
+        self.waiting
+            .get(&process)
+            .is_some_and(|waiter| waiter.ticket.is_some())
     }
 
-    /// Judges that no waiter was passed over: none that was in the queue for a moment, with a smaller ticket than `process` or
-    /// before one without.
+    /// Judges that no waiter was passed over: none that was in the queue for a moment, with a
+    /// smaller ticket than `process` or before one without.
     fn judge_order(&mut self, process: ProcessId, lock: usize, now: Instant) {
-        let Some(Waiter { ticket, .. }) = self.waiting.get(&process).filter(|waiter| waiter.lock == lock) else {
+        let Some(Waiter { ticket, .. }) = self
+            .waiting
+            .get(&process)
+            .filter(|waiter| waiter.lock == lock)
+        else {
             return;
         };
         let number = ticket.map_or(u64::MAX, |(number, _)| number);
         let is_passed_over = |(_, other): &(&ProcessId, &Waiter)| {
-            let is_before = |(theirs, entered): (u64, Instant)| theirs < number && now.since(entered) > ENTERING;
+            let is_before = |(theirs, entered): (u64, Instant)| {
+                theirs < number && now.since(entered) > ENTERING
+            };
             let gives_up = other.until.is_some_and(|until| until <= now);
             other.lock == lock && !gives_up && other.ticket.is_some_and(is_before)
         };
@@ -160,8 +189,9 @@ impl Witness {
             return;
         }
         self.counts.grants += 1;
-        let is_parked =
-            |(of, token, until): &&(usize, Token, Instant)| *of == lock && *token != hold.token && hold.since < *until;
+        let is_parked = |(of, token, until): &&(usize, Token, Instant)| {
+            *of == lock && *token != hold.token && hold.since < *until
+        };
         if let Some((_, token, _)) = self.parked.iter().find(is_parked) {
             let why = format!("{process} begins while the lock of {token} is parked");
             self.violated(Violation::Overlap(why));
@@ -184,7 +214,9 @@ impl Witness {
     /// `process` runs its command, unless a run has succeeded under `lock`.
     pub fn runs_once(&mut self, process: ProcessId, lock: usize, now: Instant) {
         if self.successes.get(&lock).is_some_and(|until| now < *until) {
-            self.violated(Violation::Repeated(format!("{process} runs again what has succeeded")));
+            self.violated(Violation::Repeated(format!(
+                "{process} runs again what has succeeded"
+            )));
         }
     }
 
@@ -198,7 +230,8 @@ impl Witness {
         self.broken.insert(token.to_string());
     }
 
-    /// The lock of `token`, whose run is over, stays until then, unless it is deleted. `for_loss`: because it was lost.
+    /// The lock of `token`, whose run is over, stays until then, unless it is deleted. `for_loss`:
+    /// because it was lost.
     pub fn parks(&mut self, lock: usize, token: Token, until: Instant, for_loss: bool) {
         let text = token.to_string();
         if !self.deleted.contains(&text) && (for_loss || !self.broken.contains(&text)) {
@@ -214,22 +247,39 @@ impl Witness {
 
     /// The lease of the lock of `token` is longer now.
     pub fn extended(&mut self, token: Token, until: Instant) {
-        self.locks.iter_mut().for_each(|lock| lock.extended(token, until));
+        self.locks
+            .iter_mut()
+            .for_each(|lock| lock.extended(token, until));
     }
 
     /// The command of `process` cannot run any more.
     pub fn ended(&mut self, process: ProcessId, now: Instant) {
         self.doomed.remove(&process);
-        self.locks.iter_mut().for_each(|lock| lock.ended(process, now));
+        self.locks
+            .iter_mut()
+            .for_each(|lock| lock.ended(process, now));
     }
 
-    /// The lock of `token` is deleted on an operator's order: it is free, though its command may run until `by`.
+    /// The lock of `token` is deleted on an operator's order: it is free, though its command may
+    /// run until `by`.
     pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
         self.taken_away.insert(token.to_string());
         self.deleted.insert(token.to_string());
         self.parked.retain(|(_, parked, _)| *parked != token);
-        let of_token = self.locks.iter_mut().find_map(|lock| lock.process_of(token));
-        self.doomed.extend(of_token.map(|process| (process, Doomed { token, since: now, by })));
+        let of_token = self
+            .locks
+            .iter_mut()
+            .find_map(|lock| lock.process_of(token));
+        self.doomed.extend(of_token.map(|process| {
+            (
+                process,
+                Doomed {
+                    token,
+                    since: now,
+                    by,
+                },
+            )
+        }));
         self.gave_back(token, now);
     }
 
@@ -244,10 +294,12 @@ impl Witness {
         self.forgot = Some(now);
     }
 
-    /// Judges that the commands whose locks were deleted are dead in time, unless a server may have forgotten the deletion.
+    /// Judges that the commands whose locks were deleted are dead in time, unless a server may have
+    /// forgotten the deletion.
     pub fn judge_doomed(&mut self, now: Instant) {
         let forgot = self.forgot;
-        self.doomed.retain(|_, doomed| forgot.is_none_or(|at| at < doomed.since));
+        self.doomed
+            .retain(|_, doomed| forgot.is_none_or(|at| at < doomed.since));
         if let Some((process, _)) = self.doomed.iter().find(|(_, doomed)| doomed.by < now) {
             let why = format!("the command of {process} lives on, whose lock was deleted");
             self.violated(Violation::Overlap(why));
@@ -256,18 +308,25 @@ impl Witness {
 
     /// The lock of `token` is given back.
     pub fn gave_back(&mut self, token: Token, now: Instant) {
-        self.locks.iter_mut().for_each(|lock| lock.gave_back(token, now));
+        self.locks
+            .iter_mut()
+            .for_each(|lock| lock.gave_back(token, now));
     }
 
-    /// The processes that have `lock`, and since when a command of theirs runs; `None` if they left no process.
+    /// The processes that have `lock`, and since when a command of theirs runs; `None` if they left
+    /// no process.
     pub fn holders(&mut self, lock: usize, now: Instant) -> Vec<(ProcessId, Option<Instant>)> {
         let holders = self.locks[lock].holders(now);
-        holders.map(|(process, hold)| (process, hold.until.is_none().then_some(hold.since))).collect()
+        holders
+            .map(|(process, hold)| (process, hold.until.is_none().then_some(hold.since)))
+            .collect()
     }
 
     /// A process that has a lock.
     pub fn any_holder(&mut self, now: Instant) -> Option<ProcessId> {
-        self.locks.iter_mut().find_map(|lock| lock.holders(now).next().map(|(process, _)| process))
+        self.locks
+            .iter_mut()
+            .find_map(|lock| lock.holders(now).next().map(|(process, _)| process))
     }
 
     /// Since when `lock` is free.

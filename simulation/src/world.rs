@@ -62,7 +62,12 @@ pub struct Report {
 /// Plays `scenario`. `story`: where its lines go.
 pub fn play(scenario: &Scenario, story: Story) -> Report {
     let hosts = scenario.skews.len();
-    let network = Network::new(scenario.seed, scenario.latency, hosts, scenario.clocks.len());
+    let network = Network::new(
+        scenario.seed,
+        scenario.latency,
+        hosts,
+        scenario.clocks.len(),
+    );
     let random = Random::of(scenario.seed, "world", 0);
     let keeps_order = scenario.kind == Kind::Calm;
     let needed = Quorum::of(scenario.settings.nodes).needed();
@@ -76,7 +81,9 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
     world.judge_the_end();
     let report = world.report();
     drop(world);
-    let story = kernel::halt().map(|kernel| kernel.story).unwrap_or_default();
+    let story = kernel::halt()
+        .map(|kernel| kernel.story)
+        .unwrap_or_default();
     Report { story, ..report }
 }
 
@@ -88,7 +95,10 @@ pub fn play_caught(scenario: &Scenario, story: Story) -> Report {
         let why = cause.downcast_ref::<String>().cloned();
         let why = why.or_else(|| cause.downcast_ref::<&str>().map(|why| (*why).to_owned()));
         let violation = Some(Violation::Panic(why.unwrap_or_default()));
-        Report { violation, ..Report::default() }
+        Report {
+            violation,
+            ..Report::default()
+        }
     })
 }
 
@@ -117,9 +127,11 @@ struct World<'a> {
     /// Number of faults under way, and when the last one ended.
     faults: usize,
     calm_since: Instant,
-    /// Time by which clocks of nodes were set back: a key that was left behind stays as much longer.
+    /// Time by which clocks of nodes were set back: a key that was left behind stays as much
+    /// longer.
     set_back: Duration,
-    /// When a node was last seen to have the key of each lock, where a run keeps one lock while it waits for another.
+    /// When a node was last seen to have the key of each lock, where a run keeps one lock while it
+    /// waits for another.
     last_kept: Vec<Instant>,
     hits: u64,
     exits: BTreeMap<u8, u64>,
@@ -127,7 +139,11 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario) -> Self {
-        let nodes = scenario.clocks.iter().enumerate().map(|(number, clock)| Node::new(number, *clock));
+        let nodes = scenario
+            .clocks
+            .iter()
+            .enumerate()
+            .map(|(number, clock)| Node::new(number, *clock));
         let mut nodes: Vec<Node> = nodes.collect();
         Self {
             scenario,
@@ -164,7 +180,11 @@ impl<'a> World<'a> {
 
     /// Lets events happen until all clients have ended, or the first violation.
     fn go_on(&mut self) {
-        let last = self.scenario.faults.last().map_or(Duration::ZERO, |(at, _)| *at);
+        let last = self
+            .scenario
+            .faults
+            .last()
+            .map_or(Duration::ZERO, |(at, _)| *at);
         let rounds = |plan: &Plan| plan.rounds.len();
         let most = self.scenario.clients.iter().map(rounds).sum::<usize>();
         let end = BEGIN + last + PATIENCE + PATIENCE / 10 * u32::try_from(most).unwrap_or(0);
@@ -185,7 +205,9 @@ impl<'a> World<'a> {
         let is_done = |(number, (round, process)): (usize, &(usize, Option<ProcessId>))| {
             process.is_none() && *round >= self.scenario.clients[number].rounds.len()
         };
-        self.processes.is_empty() && self.faults == 0 && self.clients.iter().enumerate().all(is_done)
+        self.processes.is_empty()
+            && self.faults == 0
+            && self.clients.iter().enumerate().all(is_done)
     }
 
     fn happens(&mut self, event: Event) {
@@ -196,8 +218,12 @@ impl<'a> World<'a> {
             }
             Event::ToServer(socket, packet) => self.deliver(socket, packet),
             Event::ToClient(socket, packet) => {
-                let (owner, waker) =
-                    kernel::with(|kernel| (kernel.network.owner(socket), network::arrive(kernel, socket, packet)));
+                let (owner, waker) = kernel::with(|kernel| {
+                    (
+                        kernel.network.owner(socket),
+                        network::arrive(kernel, socket, packet),
+                    )
+                });
                 if let Some(waker) = waker {
                     waker.wake();
                     self.run(owner);
@@ -235,7 +261,13 @@ impl<'a> World<'a> {
 
     /// Runs a process until it waits, unless it is stopped or gone.
     fn run(&mut self, id: ProcessId) {
-        let Some(running) = self.processes.get_mut(&id).filter(|running| !running.process.is_stopped) else { return };
+        let Some(running) = self
+            .processes
+            .get_mut(&id)
+            .filter(|running| !running.process.is_stopped)
+        else {
+            return;
+        };
         kernel::with(|kernel| kernel.current = id);
         if running.process.run() {
             self.has_ended(id);
@@ -244,7 +276,11 @@ impl<'a> World<'a> {
 
     fn begin_round(&mut self, number: usize) {
         let plan = &self.scenario.clients[number];
-        let id = ProcessId { client: number, round: self.clients[number].0, is_guards: false };
+        let id = ProcessId {
+            client: number,
+            round: self.clients[number].0,
+            is_guards: false,
+        };
         let round = plan.rounds[id.round];
         self.clients[number] = (id.round + 1, Some(id));
         let client = Client {
@@ -262,7 +298,9 @@ impl<'a> World<'a> {
         match round.errand {
             Errand::Run(behaviour, max_run) => self.start(id, run::run(client, behaviour, max_run)),
             Errand::Acquire(steps) => self.start(id, acquire::acquire(client, steps)),
-            Errand::Break { answer, now } => self.start(id, operator::break_lock(client, answer, now)),
+            Errand::Break { answer, now } => {
+                self.start(id, operator::break_lock(client, answer, now));
+            }
             Errand::Rest => self.next_round(id),
         }
     }
@@ -277,7 +315,9 @@ impl<'a> World<'a> {
     }
 
     fn has_ended(&mut self, id: ProcessId) {
-        let Some(running) = self.processes.remove(&id) else { return };
+        let Some(running) = self.processes.remove(&id) else {
+            return;
+        };
         let outcome = running.done.get().unwrap_or(Outcome::Bug);
         *self.exits.entry(outcome.code()).or_default() += 1;
         let sockets = kernel::with(|kernel| {
@@ -302,7 +342,9 @@ impl<'a> World<'a> {
 
     /// Kills a process.
     fn kill(&mut self, id: ProcessId) {
-        let Some(running) = self.processes.remove(&id) else { return };
+        let Some(running) = self.processes.remove(&id) else {
+            return;
+        };
         kernel::with(|kernel| {
             kernel.current = id;
             kernel.witness.waiting.remove(&id);
@@ -329,14 +371,20 @@ impl<'a> World<'a> {
             supersedes: false,
         };
         let tokens: Vec<Token> = tokens.into_values().collect();
-        let id = ProcessId { is_guards: true, ..dead };
+        let id = ProcessId {
+            is_guards: true,
+            ..dead
+        };
         kernel::with(|kernel| kernel.tell(|| format!("{id}: gives locks {:?} back", client.locks)));
         self.start(id, operator::release(client, tokens));
     }
 
     /// Number of scripts that clients have run.
     fn requests(&self) -> u64 {
-        self.nodes.iter().map(|node| node.server().requests("evalsha")).sum()
+        self.nodes
+            .iter()
+            .map(|node| node.server().requests("evalsha"))
+            .sum()
     }
 
     fn report(&mut self) -> Report {
@@ -351,7 +399,12 @@ impl<'a> World<'a> {
                 .chain(self.clusters.iter().map(Cluster::switches))
                 .sum(),
             moves: self.clusters.iter().map(Cluster::moves).sum(),
-            stale: self.services.iter().map(Service::stale).chain(self.clusters.iter().map(Cluster::stale)).sum(),
+            stale: self
+                .services
+                .iter()
+                .map(Service::stale)
+                .chain(self.clusters.iter().map(Cluster::stale))
+                .sum(),
             requests: self.requests(),
             took: kernel.now.since(BEGIN),
             digest: kernel.digest(),
@@ -361,7 +414,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// Ends a process: its sockets are closed in their order, whatever the order in which its tasks are dropped.
+/// Ends a process: its sockets are closed in their order, whatever the order in which its tasks are
+/// dropped.
 fn end(id: ProcessId, process: Process) {
     kernel::with(|kernel| network::close_all(kernel, id));
     drop(process);

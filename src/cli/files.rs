@@ -1,7 +1,9 @@
-//! Settings of configuration files as defaults of clap's options: clap reads their values as it reads typed ones.
+//! Settings of configuration files as defaults of clap's options: clap reads their values as it
+//! reads typed ones.
 //!
 //! 1. The command line is parsed for the locks and the files that it names.
-//! 2. If a file sets anything, it is parsed again, with that in the place of built-in defaults. So flags and variables go first.
+//! 2. If a file sets anything, it is parsed again, with that in the place of built-in defaults. So
+//!    flags and variables go first.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -18,13 +20,17 @@ use crate::config::{self, Config, Origin, Setting};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
 
-/// Options that no file may set: what a run locks and proves is said by its caller, and the last one chooses the settings.
+/// Options that no file may set: what a run locks and proves is said by its caller, and the last
+/// one chooses the settings.
 const NOT_IN_FILES: [&str; 4] = ["key", "token", "fence", "config"];
 
 /// Whether a file may set the option: it has a variable, and is none of [`NOT_IN_FILES`].
 fn belongs_in_files(arg: &Arg) -> bool {
     let has_variable = arg.get_env().is_some() || arg.is_hide_env_set();
-    has_variable && arg.get_long().is_some_and(|long| !NOT_IN_FILES.contains(&long))
+    has_variable
+        && arg
+            .get_long()
+            .is_some_and(|long| !NOT_IN_FILES.contains(&long))
 }
 
 impl FileArgs {
@@ -38,12 +44,15 @@ impl Parsed {
     /// Completes what was typed by the configuration files. `rlock config` reads them by itself.
     pub fn with_files(mut self) -> Result<Self, Failure> {
         let reads_files = !matches!(self.cli.command, Command::Config(_));
-        if let Some(Common { files, locks, .. }) = self.cli.command.common().filter(|_| reads_files) {
+        if let Some(Common { files, locks, .. }) = self.cli.command.common().filter(|_| reads_files)
+        {
             let config = files.read()?;
             self = self.with(&config, &locks)?;
         }
         if let Some(Common { output, .. }) = self.cli.command.common() {
-            let volume = output.volume(&self.sources).map_err(|failure| self.sources.explain(failure))?;
+            let volume = output
+                .volume(&self.sources)
+                .map_err(|failure| self.sources.explain(failure))?;
             (output.quiet, output.verbose) = volume;
         }
         Ok(self)
@@ -51,14 +60,22 @@ impl Parsed {
 
     fn with(mut self, config: &Config, locks: &[String]) -> Result<Self, Failure> {
         let name = self.subcommand.clone().unwrap_or_default();
-        let Some(command) = self.definition.find_subcommand(&name) else { return Ok(self) };
+        let Some(command) = self.definition.find_subcommand(&name) else {
+            return Ok(self);
+        };
         let defaults = Defaults::new(command, &self.sources, config, locks)?;
         if defaults.0.is_empty() {
             return Ok(self);
         }
-        self.definition = self.definition.mut_subcommand(&name, |command| defaults.set(command));
-        let whole = Self::read(self.definition, self.words).map_err(|error| defaults.refusal(&error))?;
-        Ok(Self { sources: whole.sources.with_files(defaults), ..whole })
+        self.definition = self
+            .definition
+            .mut_subcommand(&name, |command| defaults.set(command));
+        let whole =
+            Self::read(self.definition, self.words).map_err(|error| defaults.refusal(&error))?;
+        Ok(Self {
+            sources: whole.sources.with_files(defaults),
+            ..whole
+        })
     }
 }
 
@@ -66,22 +83,37 @@ impl Parsed {
 pub(super) struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
 
 impl Defaults {
-    /// Checks the names and forms of all settings, and returns those that apply to options of `command` which neither a flag
-    /// nor a variable sets.
-    fn new(command: &clap::Command, sources: &Sources, config: &Config, locks: &[String]) -> Result<Self, Failure> {
+    /// Checks the names and forms of all settings, and returns those that apply to options of
+    /// `command` which neither a flag nor a variable sets.
+    fn new(
+        command: &clap::Command,
+        sources: &Sources,
+        config: &Config,
+        locks: &[String],
+    ) -> Result<Self, Failure> {
         if !config.settings.is_empty() {
             let catalogue = Catalogue::new();
-            config.settings.iter().try_for_each(|setting| words(catalogue.find(setting)?, setting).map(drop))?;
+            config
+                .settings
+                .iter()
+                .try_for_each(|setting| words(catalogue.find(setting)?, setting).map(drop))?;
         }
-        let find =
-            |name: &str| command.get_arguments().find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name));
+        let find = |name: &str| {
+            command
+                .get_arguments()
+                .find(|arg| belongs_in_files(arg) && arg.get_long() == Some(name))
+        };
         let is_open = |name: &str| find(name).is_some_and(|arg| !sources.given(&id(arg)));
         let applying = config.applying(locks, is_open)?;
         let of_option = |(name, setting): (&str, &Setting)| {
             let arg = find(name)?;
             Some(words(arg, setting).map(|words| (id(arg), (words, setting.clone()))))
         };
-        applying.into_iter().filter_map(of_option).collect::<Result<_, _>>().map(Self)
+        applying
+            .into_iter()
+            .filter_map(of_option)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Returns `command` with these defaults.
@@ -91,28 +123,40 @@ impl Defaults {
             Some((words, _)) => {
                 // clap keeps defaults for 'static, and a process reads its files once.
                 let words = words.iter().map(|word| &*word.clone().leak());
-                arg.env(None::<&'static str>).hide_env(true).default_values(words.collect::<Vec<_>>())
+                arg.env(None::<&'static str>)
+                    .hide_env(true)
+                    .default_values(words.collect::<Vec<_>>())
             }
         })
     }
 
-    /// Returns the failure of a value that clap refuses. As the first parse went well, it is that of a file.
+    /// Returns the failure of a value that clap refuses. As the first parse went well, it is that
+    /// of a file.
     fn refusal(&self, error: &clap::Error) -> Failure {
         let long = long_flag(error);
-        let origin = self.0.values().find(|(_, setting)| Some(setting.name.as_str()) == long);
-        let place = origin.map(|(_, setting)| format!("{}: ", setting.origin)).unwrap_or_default();
+        let origin = self
+            .0
+            .values()
+            .find(|(_, setting)| Some(setting.name.as_str()) == long);
+        let place = origin
+            .map(|(_, setting)| format!("{}: ", setting.origin))
+            .unwrap_or_default();
         Failure::new(Outcome::Config, format!("{place}{}", one_line(error)))
     }
 
     /// Returns where the value of each option stands.
     pub(super) fn origins(self) -> BTreeMap<String, Origin> {
-        self.0.into_iter().map(|(id, (_, setting))| (id, setting.origin)).collect()
+        self.0
+            .into_iter()
+            .map(|(id, (_, setting))| (id, setting.origin))
+            .collect()
     }
 }
 
 /// Returns the words that would be typed after the flag.
 fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
-    let refuse = |why: &str| config::fault(&setting.origin.position, format!("{}: {why}", setting.name));
+    let refuse =
+        |why: &str| config::fault(&setting.origin.position, format!("{}: {why}", setting.name));
     if setting.texts.is_empty() {
         return Err(refuse("the array is empty"));
     }
@@ -124,7 +168,10 @@ fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
         if text.contains('\0') {
             Err(refuse("the value has a NUL character"))
         } else if is_path && !Path::new(text).is_absolute() {
-            Err(refuse(&format!("{}: write an absolute path", escape::text(text))))
+            Err(refuse(&format!(
+                "{}: write an absolute path",
+                escape::text(text)
+            )))
         } else {
             Ok(text.into())
         }
@@ -133,7 +180,11 @@ fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
 }
 
 /// Completes the options of `command` by the files, where no words are typed.
-fn without_words(command: &clap::Command, config: &Config, locks: &[String]) -> anyhow::Result<(ArgMatches, Sources)> {
+fn without_words(
+    command: &clap::Command,
+    config: &Config,
+    locks: &[String],
+) -> anyhow::Result<(ArgMatches, Sources)> {
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
     let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
     let sources = Sources::new(Some(&read(command.clone()).map_err(usage)?));
@@ -146,7 +197,8 @@ fn without_words(command: &clap::Command, config: &Config, locks: &[String]) -> 
 /// Takes away the options that an option depends on.
 const NO_OPTION: Resettable<Id> = Resettable::Reset;
 
-/// The options, each as its first subcommand describes it, and the names of those that no file may set.
+/// The options, each as its first subcommand describes it, and the names of those that no file may
+/// set.
 struct Catalogue {
     options: clap::Command,
     others: Vec<String>,
@@ -178,10 +230,16 @@ impl Catalogue {
         let mut whole = definition();
         whole.build();
         let (mut options, mut others) = (clap::Command::new("rlock"), Vec::new());
-        for arg in whole.get_subcommands().flat_map(clap::Command::get_arguments) {
+        for arg in whole
+            .get_subcommands()
+            .flat_map(clap::Command::get_arguments)
+        {
             if !belongs_in_files(arg) {
                 others.extend(arg.get_long().map(str::to_owned));
-            } else if !options.get_arguments().any(|known| known.get_long() == arg.get_long()) {
+            } else if !options
+                .get_arguments()
+                .any(|known| known.get_long() == arg.get_long())
+            {
                 options = options.arg(alone(arg));
             }
         }
@@ -191,24 +249,43 @@ impl Catalogue {
     /// Returns the option that `setting` names.
     fn find(&self, setting: &Setting) -> Result<&Arg, Failure> {
         let name = setting.name.as_str();
-        if let Some(found) = self.options.get_arguments().find(|arg| arg.get_long() == Some(name)) {
+        if let Some(found) = self
+            .options
+            .get_arguments()
+            .find(|arg| arg.get_long() == Some(name))
+        {
             return Ok(found);
         }
         let position = &setting.origin.position;
         if name == "password" {
             let remedy = "give password-file, or set RLOCK_PASSWORD";
-            return Err(config::fault(position, format!("password: a configuration file holds no password; {remedy}")));
+            return Err(config::fault(
+                position,
+                format!("password: a configuration file holds no password; {remedy}"),
+            ));
         }
         if self.others.iter().any(|other| other == name) {
-            return Err(config::fault(position, format!("{name}: --{name} is for the command line only")));
+            return Err(config::fault(
+                position,
+                format!("{name}: --{name} is for the command line only"),
+            ));
         }
-        Err(config::unknown(position, name, self.options.get_arguments().filter_map(Arg::get_long)))
+        Err(config::unknown(
+            position,
+            name,
+            self.options.get_arguments().filter_map(Arg::get_long),
+        ))
     }
 }
 
 /// Returns the option as it is without those that it requires, excludes or shares a letter with.
 fn alone(arg: &Arg) -> Arg {
-    let arg = arg.clone().short(None).required(false).conflicts_with(NO_OPTION).requires(NO_OPTION);
+    let arg = arg
+        .clone()
+        .short(None)
+        .required(false)
+        .conflicts_with(NO_OPTION)
+        .requires(NO_OPTION);
     arg.overrides_with(NO_OPTION)
 }
 
@@ -217,32 +294,43 @@ impl Settings {
     pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;
         let (matches, sources) = without_words(&options, config, locks)?;
-        Ok(Self { options, matches, sources })
+        Ok(Self {
+            options,
+            matches,
+            sources,
+        })
     }
 
     /// Returns each setting, in the order of the options.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.options.get_arguments().filter(|arg| belongs_in_files(arg)).map(|arg| {
-            let id = id(arg);
-            let raw = self.matches.get_raw(&id).into_iter().flatten();
-            let name = arg.get_long().unwrap_or_default();
-            Row {
-                name: name.to_owned(),
-                values: raw.map(|value| value.to_string_lossy().into_owned()).collect(),
-                switch: matches!(arg.get_action(), ArgAction::SetTrue).then(|| self.matches.get_flag(&id)),
-                is_list: matches!(arg.get_action(), ArgAction::Append),
-                variable: variable(name),
-                source: self.sources.of(&id),
-            }
-        })
+        self.options
+            .get_arguments()
+            .filter(|arg| belongs_in_files(arg))
+            .map(|arg| {
+                let id = id(arg);
+                let raw = self.matches.get_raw(&id).into_iter().flatten();
+                let name = arg.get_long().unwrap_or_default();
+                Row {
+                    name: name.to_owned(),
+                    values: raw
+                        .map(|value| value.to_string_lossy().into_owned())
+                        .collect(),
+                    switch: matches!(arg.get_action(), ArgAction::SetTrue)
+                        .then(|| self.matches.get_flag(&id)),
+                    is_list: matches!(arg.get_action(), ArgAction::Append),
+                    variable: variable(name),
+                    source: self.sources.of(&id),
+                }
+            })
     }
 }
 
-/// Checks the names and values of every section, used or not. Returns the options of a run with the defaults, and with each `[lock]`
-/// section, for the rules that concern several options.
+/// Checks the names and values of every section, used or not. Returns the options of a run with the
+/// defaults, and with each `[lock]` section, for the rules that concern several options.
 pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
-    let without_variables =
-        |command: clap::Command| command.mut_args(|arg| arg.env(None::<&'static str>).hide_env(true));
+    let without_variables = |command: clap::Command| {
+        command.mut_args(|arg| arg.env(None::<&'static str>).hide_env(true))
+    };
     let options = without_variables(Catalogue::new().options);
     let mut whole = definition();
     whole.build();
@@ -251,9 +339,13 @@ pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
     let of_locks = config.patterns().map(std::slice::from_ref);
     for locks in std::iter::once(&[][..]).chain(of_locks) {
         without_words(&options, config, locks)?;
-        let words = ["rlock", "run", "-k", "job", "--", "true"].map(OsString::from).to_vec();
+        let words = ["rlock", "run", "-k", "job", "--", "true"]
+            .map(OsString::from)
+            .to_vec();
         let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
-        let run = Parsed::read(whole.clone(), words).map_err(usage)?.with(config, locks)?;
+        let run = Parsed::read(whole.clone(), words)
+            .map_err(usage)?
+            .with(config, locks)?;
         if let Command::Run(args) = run.cli.command {
             runs.push((*args.0, run.sources));
         }
@@ -270,11 +362,18 @@ mod tests {
     fn run(text: &str, key: &str, words: &[&str]) -> Result<(RunArgs, Sources), Failure> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        let words = ["rlock", "run", "-k", key].iter().chain(words).chain(&["true"]).map(OsString::from).collect();
+        let words = ["rlock", "run", "-k", key]
+            .iter()
+            .chain(words)
+            .chain(&["true"])
+            .map(OsString::from)
+            .collect();
         let parsed = parse(words).unwrap().unwrap();
         let config = Config::read(Some(file.path()))?;
         let parsed = parsed.with(&config, &[key.to_owned()])?;
-        let Command::Run(args) = parsed.cli.command else { panic!("{text}") };
+        let Command::Run(args) = parsed.cli.command else {
+            panic!("{text}")
+        };
         Ok((*args.0, parsed.sources))
     }
 
@@ -283,17 +382,34 @@ mod tests {
         let text = "[defaults]\nnode = ['redis://a,redis://b', 'redis://c']\nno-wait = true\nquiet = false\nbusy-code = 3\n\
                     ttl = '1h30m'\nformat = 'json'\n";
         let (args, sources) = run(text, "job", &["--ttl", "9s"]).unwrap();
-        assert_eq!(args.lock.nodes.node, ["redis://a", "redis://b", "redis://c"]);
-        assert_eq!((args.lock.no_wait, args.output.quiet, args.lock.busy_code), (true, false, 3));
-        assert_eq!((args.lock.ttl.as_secs(), args.argv), (9, vec!["true".into()]));
+        assert_eq!(
+            args.lock.nodes.node,
+            ["redis://a", "redis://b", "redis://c"]
+        );
+        assert_eq!(
+            (args.lock.no_wait, args.output.quiet, args.lock.busy_code),
+            (true, false, 3)
+        );
+        assert_eq!(
+            (args.lock.ttl.as_secs(), args.argv),
+            (9, vec!["true".into()])
+        );
         assert!(matches!(sources.of("node"), Source::File(origin) if origin.position.line == 2));
-        assert_eq!((sources.of("ttl"), sources.of("wait")), (&Source::Typed, &Source::BuiltIn));
+        assert_eq!(
+            (sources.of("ttl"), sources.of("wait")),
+            (&Source::Typed, &Source::BuiltIn)
+        );
         assert!(sources.given("node") && !sources.typed("node"));
     }
 
     #[test]
     fn the_later_of_two_sections_decides_what_kind_of_lock_it_is() {
-        let (_, sources) = run("[lock.'j*']\nslots = 3\n[lock.'jo*']\nshared = true\n", "job", &[]).unwrap();
+        let (_, sources) = run(
+            "[lock.'j*']\nslots = 3\n[lock.'jo*']\nshared = true\n",
+            "job",
+            &[],
+        )
+        .unwrap();
         assert!(sources.of("shared").rank() > sources.of("slots").rank());
         let (_, sources) = run("[lock.'j*']\nslots = 3\nshared = true\n", "job", &[]).unwrap();
         assert_eq!(sources.of("shared").rank(), sources.of("slots").rank());
@@ -303,30 +419,68 @@ mod tests {
     fn of_quiet_and_verbose_the_one_of_the_higher_rank_counts() {
         let volume = |text: &str, words: &[&str]| {
             let (args, sources) = run(text, "job", words).unwrap();
-            args.output.volume(&sources).map_err(|failure| sources.explain(failure).outcome)
+            args.output
+                .volume(&sources)
+                .map_err(|failure| sources.explain(failure).outcome)
         };
-        assert_eq!(volume("[defaults]\nquiet = true\n", &["-v"]), Ok((false, true)));
-        assert_eq!(volume("[defaults]\nverbose = true\n", &["-q"]), Ok((true, false)));
-        assert_eq!(volume("[defaults]\nverbose = true\n[lock.job]\nquiet = true\n", &[]), Ok((true, false)));
-        assert_eq!(volume("[defaults]\nverbose = true\nquiet = true\n", &[]), Err(Outcome::Config));
+        assert_eq!(
+            volume("[defaults]\nquiet = true\n", &["-v"]),
+            Ok((false, true))
+        );
+        assert_eq!(
+            volume("[defaults]\nverbose = true\n", &["-q"]),
+            Ok((true, false))
+        );
+        assert_eq!(
+            volume(
+                "[defaults]\nverbose = true\n[lock.job]\nquiet = true\n",
+                &[]
+            ),
+            Ok((true, false))
+        );
+        assert_eq!(
+            volume("[defaults]\nverbose = true\nquiet = true\n", &[]),
+            Err(Outcome::Config)
+        );
         assert_eq!(volume("", &["-q", "-v"]), Err(Outcome::Usage));
-        assert_eq!((volume("", &["-q"]), volume("", &["-v"])), (Ok((true, false)), Ok((false, true))));
+        assert_eq!(
+            (volume("", &["-q"]), volume("", &["-v"])),
+            (Ok((true, false)), Ok((false, true)))
+        );
     }
 
     #[test]
     fn a_refusal_by_a_later_rule_names_the_line_that_set_the_option() {
         let (_, sources) = run("[lock.'j*']\nttl = '1s'\n", "job", &["--drift", "0.1"]).unwrap();
-        let told = |flag: &str| sources.explain(Failure::new(Outcome::Usage, format!("{flag} is wrong")));
+        let told =
+            |flag: &str| sources.explain(Failure::new(Outcome::Usage, format!("{flag} is wrong")));
         let of_file = told("--ttl");
-        assert!(of_file.message.ends_with(":2 [lock.\"j*\"]: --ttl is wrong"), "{of_file}");
+        assert!(
+            of_file
+                .message
+                .ends_with(":2 [lock.\"j*\"]: --ttl is wrong"),
+            "{of_file}"
+        );
         assert_eq!(of_file.outcome, Outcome::Config);
-        assert!(told("--wait 3 does not fit to --ttl").message.contains(":2 [lock"));
+        assert!(
+            told("--wait 3 does not fit to --ttl")
+                .message
+                .contains(":2 [lock")
+        );
         let contradicted = told("--drift and --ttl");
         assert_eq!(contradicted.outcome, Outcome::Usage);
-        assert!(contradicted.message.starts_with("--drift and --ttl is wrong (--ttl is set by "), "{contradicted}");
+        assert!(
+            contradicted
+                .message
+                .starts_with("--drift and --ttl is wrong (--ttl is set by "),
+            "{contradicted}"
+        );
         for flag in ["--drift", "--wait", "--no-such", "ttl", "with --ttl"] {
             let failure = told(flag);
-            assert_eq!((failure.outcome, failure.message), (Outcome::Usage, format!("{flag} is wrong")));
+            assert_eq!(
+                (failure.outcome, failure.message),
+                (Outcome::Usage, format!("{flag} is wrong"))
+            );
         }
     }
 }

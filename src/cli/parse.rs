@@ -1,4 +1,5 @@
-//! Reads the command line, and makes one line of what clap has to say about it, with the words that its user probably meant.
+//! Reads the command line, and makes one line of what clap has to say about it, with the words that
+//! its user probably meant.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,15 +15,31 @@ use crate::report::{Log, LogMode, failures};
 use crate::secret;
 use crate::text::{escape, is_pattern};
 
-/// Words that rlock does not know: of flock(1), of its own past, and for what another command does. And what to type in their place.
+/// Words that rlock does not know: of flock(1), of its own past, and for what another command does.
+/// And what to type in their place.
 const INSTEAD: [(&str, &str); 8] = [
     ("--nonblock", "rlock calls it --no-wait"),
     ("--conflict-exit-code", "rlock calls it --busy-code"),
-    ("--timeout", "--wait limits the waiting, --max-run the command"),
-    ("--user", "the user stands in the address: redis://USER@HOST"),
-    ("--replace", "rlock break --yes KEY ends the run that holds the lock: then run"),
-    ("--order", "waiters are served in their order; --supersede ends those that came before"),
-    ("--profile", "settings that a job chooses are RLOCK_ variables: systemd's EnvironmentFile= reads them"),
+    (
+        "--timeout",
+        "--wait limits the waiting, --max-run the command",
+    ),
+    (
+        "--user",
+        "the user stands in the address: redis://USER@HOST",
+    ),
+    (
+        "--replace",
+        "rlock break --yes KEY ends the run that holds the lock: then run",
+    ),
+    (
+        "--order",
+        "waiters are served in their order; --supersede ends those that came before",
+    ),
+    (
+        "--profile",
+        "settings that a job chooses are RLOCK_ variables: systemd's EnvironmentFile= reads them",
+    ),
     ("reclaim", "--on-lost warn lets the command go on"),
 ];
 
@@ -38,11 +55,23 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    pub(super) fn read(mut definition: clap::Command, words: Vec<OsString>) -> Result<Self, clap::Error> {
+    pub(super) fn read(
+        mut definition: clap::Command,
+        words: Vec<OsString>,
+    ) -> Result<Self, clap::Error> {
         let mut matches = definition.try_get_matches_from_mut(&words)?;
-        let (subcommand, of_subcommand) = matches.subcommand().map(|(name, sub)| (name.to_owned(), sub)).unzip();
+        let (subcommand, of_subcommand) = matches
+            .subcommand()
+            .map(|(name, sub)| (name.to_owned(), sub))
+            .unzip();
         let sources = Sources::new(of_subcommand);
-        Ok(Self { cli: Cli::from_arg_matches_mut(&mut matches)?, sources, words, definition, subcommand })
+        Ok(Self {
+            cli: Cli::from_arg_matches_mut(&mut matches)?,
+            sources,
+            words,
+            definition,
+            subcommand,
+        })
     }
 
     /// Frees what was needed for parsing.
@@ -71,62 +100,110 @@ impl Command {
     /// Returns `None` for the subcommands that print generated files.
     pub(super) fn common(&mut self) -> Option<Common<'_>> {
         let (files, output, locks) = match self {
-            Self::Run(Deferred(args)) => (&args.lock.nodes.files, &mut args.output, args.lock.keys.clone()),
-            Self::Acquire(Deferred(args)) => (&args.lock.nodes.files, &mut args.output, args.lock.keys.clone()),
-            Self::Renew(Deferred(args)) => (&args.held.nodes.files, &mut args.output, vec![args.held.key.clone()]),
-            Self::Release(Deferred(args)) => (&args.held.nodes.files, &mut args.output, vec![args.held.key.clone()]),
-            Self::Check(Deferred(args)) => (&args.held.nodes.files, &mut args.output, vec![args.held.key.clone()]),
+            Self::Run(Deferred(args)) => (
+                &args.lock.nodes.files,
+                &mut args.output,
+                args.lock.keys.clone(),
+            ),
+            Self::Acquire(Deferred(args)) => (
+                &args.lock.nodes.files,
+                &mut args.output,
+                args.lock.keys.clone(),
+            ),
+            Self::Renew(Deferred(args)) => (
+                &args.held.nodes.files,
+                &mut args.output,
+                vec![args.held.key.clone()],
+            ),
+            Self::Release(Deferred(args)) => (
+                &args.held.nodes.files,
+                &mut args.output,
+                vec![args.held.key.clone()],
+            ),
+            Self::Check(Deferred(args)) => (
+                &args.held.nodes.files,
+                &mut args.output,
+                vec![args.held.key.clone()],
+            ),
             Self::Inspect(Deferred(args)) => {
-                let names = args.keys.iter().chain(args.words.iter().filter(|word| !is_pattern(word)));
-                (&args.nodes.files, &mut args.output, names.cloned().collect())
+                let names = args
+                    .keys
+                    .iter()
+                    .chain(args.words.iter().filter(|word| !is_pattern(word)));
+                (
+                    &args.nodes.files,
+                    &mut args.output,
+                    names.cloned().collect(),
+                )
             }
-            Self::Break(Deferred(args)) => {
-                (&args.nodes.files, &mut args.output, args.key.iter().chain(&args.name).cloned().collect())
+            Self::Break(Deferred(args)) => (
+                &args.nodes.files,
+                &mut args.output,
+                args.key.iter().chain(&args.name).cloned().collect(),
+            ),
+            Self::Doctor(Deferred(args)) => {
+                (&args.nodes.files, &mut args.output, args.keys.clone())
             }
-            Self::Doctor(Deferred(args)) => (&args.nodes.files, &mut args.output, args.keys.clone()),
             Self::Config(Deferred(args)) => (&args.files, &mut args.output, args.keys.clone()),
             Self::Completions { .. } | Self::Man { .. } => return None,
         };
-        Some(Common { files, output, locks })
+        Some(Common {
+            files,
+            output,
+            locks,
+        })
     }
 
     /// Returns `--log`.
     pub fn log(&mut self) -> Log {
-        self.common().map_or(Log::Text, |common| common.output.log.form())
+        self.common()
+            .map_or(Log::Text, |common| common.output.log.form())
     }
 }
 
-/// Reads the command line and the variables; `None` for `--help` and `--version`, which print themselves.
+/// Reads the command line and the variables; `None` for `--help` and `--version`, which print
+/// themselves.
 pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
     let typed = words.clone();
-    Parsed::read(definition(), words).map(Some).or_else(|mut error: clap::Error| {
-        let line = match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                let whole = with_texts(definition()).try_get_matches_from(typed).err().unwrap_or(error);
-                return match whole.print() {
-                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                        Err(failures::not_printed(&error).into())
-                    }
-                    // A reader that has gone away has seen enough.
-                    _ => Ok(None),
-                };
-            }
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-                format!("no subcommand given; try rlock run --key NAME -- CMD, or {}", help())
-            }
-            _ => {
-                let meant = hint(&mut error, &typed).map(|hint| format!("; {hint}")).unwrap_or_default();
-                format!("{}{meant}; see {}", described(&error), help())
-            }
-        };
-        Err(Failure::new(Outcome::Usage, line).into())
-    })
+    Parsed::read(definition(), words)
+        .map(Some)
+        .or_else(|mut error: clap::Error| {
+            let line = match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                    let whole = with_texts(definition())
+                        .try_get_matches_from(typed)
+                        .err()
+                        .unwrap_or(error);
+                    return match whole.print() {
+                        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                            Err(failures::not_printed(&error).into())
+                        }
+                        // A reader that has gone away has seen enough.
+                        _ => Ok(None),
+                    };
+                }
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                | ErrorKind::MissingSubcommand => {
+                    format!(
+                        "no subcommand given; try rlock run --key NAME -- CMD, or {}",
+                        help()
+                    )
+                }
+                _ => {
+                    let meant = hint(&mut error, &typed)
+                        .map(|hint| format!("; {hint}"))
+                        .unwrap_or_default();
+                    format!("{}{meant}; see {}", described(&error), help())
+                }
+            };
+            Err(Failure::new(Outcome::Usage, line).into())
+        })
 }
 
-/// Takes the suggestions out of `error`, and returns the hint to print for the command line `words`. clap's advice to pass an unknown
-/// option "as a value" would run it as a command.
+/// Takes the suggestions out of `error`, and returns the hint to print for the command line
+/// `words`. clap's advice to pass an unknown option "as a value" would run it as a command.
 fn hint(error: &mut clap::Error, words: &[OsString]) -> Option<String> {
     let wrong = match error.kind() {
         ErrorKind::UnknownArgument => in_words(error.get(ContextKind::InvalidArg)?),
@@ -139,18 +216,31 @@ fn hint(error: &mut clap::Error, words: &[OsString]) -> Option<String> {
         return Some("options stand behind a subcommand: rlock run --key NAME -- CMD".to_owned());
     }
     error.remove(ContextKind::Suggested);
-    let similar = error.remove(ContextKind::SuggestedArg).or_else(|| error.remove(ContextKind::SuggestedSubcommand));
-    // A name that is only similar must not lead to the one subcommand that takes a lock from its holder.
-    let similar =
-        similar.map(|names| in_words(&names)).filter(|names| !names.split(" or ").any(|name| name == "break"));
-    let instead = INSTEAD.iter().find(|(word, _)| *word == wrong).map(|(_, instead)| (*instead).to_owned());
+    let similar = error
+        .remove(ContextKind::SuggestedArg)
+        .or_else(|| error.remove(ContextKind::SuggestedSubcommand));
+    // A name that is only similar must not lead to the one subcommand that takes a lock from its
+    // holder.
+    let similar = similar
+        .map(|names| in_words(&names))
+        .filter(|names| !names.split(" or ").any(|name| name == "break"));
+    let instead = INSTEAD
+        .iter()
+        .find(|(word, _)| *word == wrong)
+        .map(|(_, instead)| (*instead).to_owned());
     instead.or_else(|| similar.map(|names| format!("did you mean {names}?")))
 }
 
-/// Returns how `run` is given the lock's name, if it was typed as flock(1) takes it, before the command, or behind the command.
+/// Returns how `run` is given the lock's name, if it was typed as flock(1) takes it, before the
+/// command, or behind the command.
 fn without_key(words: &[OsString]) -> Option<&'static str> {
-    let is_key = |word: &OsString| word == "-k" || word == "--key" || word.as_encoded_bytes().starts_with(b"--key=");
-    let mut typed = words.get(1).filter(|word| *word == "run").map(|_| words[2..].iter())?;
+    let is_key = |word: &OsString| {
+        word == "-k" || word == "--key" || word.as_encoded_bytes().starts_with(b"--key=")
+    };
+    let mut typed = words
+        .get(1)
+        .filter(|word| *word == "run")
+        .map(|_| words[2..].iter())?;
     if typed.clone().any(is_key) {
         return Some("options stand before the command: what follows it is the command's own");
     }
@@ -167,20 +257,31 @@ fn in_words(value: &ContextValue) -> String {
     match value {
         ContextValue::String(word) => word.clone(),
         ContextValue::Strings(words) => words.join(" or "),
-        ContextValue::StyledStrs(texts) => texts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        ContextValue::StyledStrs(texts) => texts
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; "),
         _ => String::new(),
     }
 }
 
 /// Returns the words that print the help of `subcommand`, if it is one, or of rlock.
 fn help_for(subcommand: Option<&OsStr>) -> String {
-    let named = subcommand.and_then(OsStr::to_str).filter(|word| definition().find_subcommand(word).is_some());
-    named.map_or_else(|| "rlock --help".to_owned(), |name| format!("rlock {name} --help"))
+    let named = subcommand
+        .and_then(OsStr::to_str)
+        .filter(|word| definition().find_subcommand(word).is_some());
+    named.map_or_else(
+        || "rlock --help".to_owned(),
+        |name| format!("rlock {name} --help"),
+    )
 }
 
 /// clap's message on one line, and the variable that it is about.
 pub(super) fn described(error: &clap::Error) -> String {
-    let of_variable = variable_of(error).map(|name| format!(" (from the environment: {name})")).unwrap_or_default();
+    let of_variable = variable_of(error)
+        .map(|name| format!(" (from the environment: {name})"))
+        .unwrap_or_default();
     format!("{}{of_variable}", one_line(error))
 }
 
@@ -195,11 +296,17 @@ pub(super) fn one_line(error: &clap::Error) -> String {
         .next()
         .unwrap_or_default();
     let joined = |paragraph: &str| {
-        let lines = paragraph.lines().map(str::trim).filter(|line| !line.is_empty());
+        let lines = paragraph
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty());
         let lines = lines.map(|line| escape::text(line.strip_prefix("error: ").unwrap_or(line)));
         lines.collect::<Vec<_>>().join(" ")
     };
-    let paragraphs = words.split("\n\n").map(joined).filter(|paragraph| !paragraph.is_empty());
+    let paragraphs = words
+        .split("\n\n")
+        .map(joined)
+        .filter(|paragraph| !paragraph.is_empty());
     paragraphs.collect::<Vec<_>>().join("; ")
 }
 
@@ -212,16 +319,21 @@ fn variable_of(error: &clap::Error) -> Option<String> {
 
 /// Returns the long flag that the error is about, without its dashes.
 pub(super) fn long_flag(error: &clap::Error) -> Option<&str> {
-    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
     option.strip_prefix("--")?.split([' ', '=']).next()
 }
 
-/// Returns `--log` before the command line is known to be valid, so that its errors have the right form.
+/// Returns `--log` before the command line is known to be valid, so that its errors have the right
+/// form.
 pub fn log_format(args: &[OsString]) -> Log {
     let args = args.split(|arg| arg == "--").next().unwrap_or_default();
-    let flag = args.iter().enumerate().find_map(|(index, arg)| match arg.to_str()?.strip_prefix("--log")? {
-        "" => args.get(index + 1).cloned(),
-        value => value.strip_prefix('=').map(OsString::from),
+    let flag = args.iter().enumerate().find_map(|(index, arg)| {
+        match arg.to_str()?.strip_prefix("--log")? {
+            "" => args.get(index + 1).cloned(),
+            value => value.strip_prefix('=').map(OsString::from),
+        }
     });
     let value = flag.or_else(|| std::env::var_os("RLOCK_LOG"));
     let mode = value.and_then(|value| LogMode::from_str(value.to_str()?, false).ok());
@@ -234,7 +346,11 @@ mod tests {
     use crate::cli::RunArgs;
 
     fn run(words: &[&str]) -> Result<RunArgs, String> {
-        let all = ["rlock", "run"].iter().chain(words).map(OsString::from).collect();
+        let all = ["rlock", "run"]
+            .iter()
+            .chain(words)
+            .map(OsString::from)
+            .collect();
         match parse(all).map(|parsed| parsed.unwrap().cli.command) {
             Ok(Command::Run(args)) => Ok(*args.0),
             Ok(other) => panic!("{other:?}"),
@@ -252,12 +368,19 @@ mod tests {
         let args = run(&["-k", "job", "ls", "-l", "--key", "--", "x"]).unwrap();
         assert_eq!(args.argv, ["ls", "-l", "--key", "--", "x"]);
         let args = run(&["-k", "job", "--", "-weird", "-q"]).unwrap();
-        assert_eq!((args.argv, args.output.quiet), (vec!["-weird".into(), "-q".into()], false));
+        assert_eq!(
+            (args.argv, args.output.quiet),
+            (vec!["-weird".into(), "-q".into()], false)
+        );
     }
 
     #[test]
     fn a_misspelt_option_is_not_taken_for_the_command() {
-        assert!(run(&["-k", "job", "--tll", "5s", "true"]).unwrap_err().contains("--tll"));
+        assert!(
+            run(&["-k", "job", "--tll", "5s", "true"])
+                .unwrap_err()
+                .contains("--tll")
+        );
     }
 
     #[test]
@@ -274,44 +397,83 @@ mod tests {
             (&["-k", "job", "--signal", "NOPE", "true"], "--signal"),
         ] {
             let error = run(words).expect_err(&words.join(" "));
-            assert!(error.contains(flag) && !error.contains('\n'), "{words:?}: {error}");
+            assert!(
+                error.contains(flag) && !error.contains('\n'),
+                "{words:?}: {error}"
+            );
         }
     }
 
     fn refusal(words: &[&str]) -> String {
         let words = ["rlock"].iter().chain(words).map(OsString::from).collect();
-        parse(words).err().map(|error| format!("{error:#}")).unwrap_or_default()
+        parse(words)
+            .err()
+            .map(|error| format!("{error:#}"))
+            .unwrap_or_default()
     }
 
     #[test]
     fn a_wrong_word_is_answered_with_the_right_one() {
         for (words, told) in [
-            (&["run", "-k", "j", "--timeout", "5s", "true"][..], "argument '--timeout' found; --wait limits"),
-            (&["run", "-k", "j", "--wait-for", "5s", "true"], "found; did you mean --wait?; see rlock run --help"),
-            (&["run", "-k", "j", "--nonblock", "true"], "rlock calls it --no-wait; see"),
-            (&["run", "-k", "j", "--user", "u", "true"], "redis://USER@HOST; see"),
-            (&["run", "-k", "j", "--profile", "ci", "true"], "EnvironmentFile"),
+            (
+                &["run", "-k", "j", "--timeout", "5s", "true"][..],
+                "argument '--timeout' found; --wait limits",
+            ),
+            (
+                &["run", "-k", "j", "--wait-for", "5s", "true"],
+                "found; did you mean --wait?; see rlock run --help",
+            ),
+            (
+                &["run", "-k", "j", "--nonblock", "true"],
+                "rlock calls it --no-wait; see",
+            ),
+            (
+                &["run", "-k", "j", "--user", "u", "true"],
+                "redis://USER@HOST; see",
+            ),
+            (
+                &["run", "-k", "j", "--profile", "ci", "true"],
+                "EnvironmentFile",
+            ),
             (&["inspekt"], "did you mean inspect?"),
             (&["check", "--tokn", "x"], "did you mean --token?"),
-            (&["beak", "x"], "unrecognized subcommand 'beak'; see rlock --help"),
-            (&["frobnicate"], "unrecognized subcommand 'frobnicate'; see rlock --help"),
+            (
+                &["beak", "x"],
+                "unrecognized subcommand 'beak'; see rlock --help",
+            ),
+            (
+                &["frobnicate"],
+                "unrecognized subcommand 'frobnicate'; see rlock --help",
+            ),
             (
                 &["--key", "x", "true"],
                 "options stand behind a subcommand: rlock run --key NAME -- CMD; see rlock --help",
             ),
-            (&["--node", "local", "run"], "options stand behind a subcommand"),
-            (&["run", "true", "-k", "j"], "--key <NAME>; options stand before the command"),
+            (
+                &["--node", "local", "run"],
+                "options stand behind a subcommand",
+            ),
+            (
+                &["run", "true", "-k", "j"],
+                "--key <NAME>; options stand before the command",
+            ),
             (
                 &["run", "/var/lock/job", "true"],
                 "--key <NAME>; a lock's name follows --key: rlock run --key NAME -- CMD",
             ),
-            (&["run", "-n", "job", "./x", "-v"], "a lock's name follows --key"),
+            (
+                &["run", "-n", "job", "./x", "-v"],
+                "a lock's name follows --key",
+            ),
             (&["run", "true"], "--key <NAME>; see rlock run --help"),
             (&["release", "-k", "x"], "--token <TOKEN>; see"),
         ] {
             let refusal = refusal(words);
             assert!(refusal.contains(told), "{words:?}: {refusal}");
-            assert!(!refusal.contains("as a value") && !refusal.contains('\n'), "{refusal}");
+            assert!(
+                !refusal.contains("as a value") && !refusal.contains('\n'),
+                "{refusal}"
+            );
         }
     }
 }

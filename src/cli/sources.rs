@@ -1,4 +1,5 @@
-//! Where the value of each option came from, and variables that look like rlock's and are none: a misspelt one has no effect.
+//! Where the value of each option came from, and variables that look like rlock's and are none: a
+//! misspelt one has no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,13 @@ impl Sources {
             ValueSource::EnvVariable => Some((id.to_string(), Source::Variable)),
             _ => None,
         };
-        Self(matches.into_iter().flat_map(ArgMatches::ids).filter_map(source).collect())
+        Self(
+            matches
+                .into_iter()
+                .flat_map(ArgMatches::ids)
+                .filter_map(source)
+                .collect(),
+        )
     }
 
     /// The same, where files have set the defaults.
@@ -72,38 +79,56 @@ impl Sources {
         self.0.contains_key(id)
     }
 
-    /// Returns which of the options that exclude each other counts: of those that are on, the one of the highest rank. Two of one
-    /// rank contradict each other.
+    /// Returns which of the options that exclude each other counts: of those that are on, the one
+    /// of the highest rank. Two of one rank contradict each other.
     pub fn decisive<'a>(&self, options: &[(&'a str, bool)]) -> Result<Option<&'a str>, Failure> {
-        let given: Vec<_> =
-            options.iter().filter(|(_, is_on)| *is_on).map(|(id, _)| (self.of(id).rank(), *id)).collect();
-        let Some((highest, id)) = given.iter().max() else { return Ok(None) };
+        let given: Vec<_> = options
+            .iter()
+            .filter(|(_, is_on)| *is_on)
+            .map(|(id, _)| (self.of(id).rank(), *id))
+            .collect();
+        let Some((highest, id)) = given.iter().max() else {
+            return Ok(None);
+        };
         if given.iter().filter(|(rank, _)| rank == highest).count() == 1 {
             return Ok(Some(id));
         }
-        let mut names: Vec<String> = options.iter().map(|(id, _)| format!("--{}", id.replace('_', "-"))).collect();
+        let mut names: Vec<String> = options
+            .iter()
+            .map(|(id, _)| format!("--{}", id.replace('_', "-")))
+            .collect();
         let last = names.pop().unwrap_or_default();
-        let why = format!("{} and {last} contradict each other: give one of them", names.join(", "));
+        let why = format!(
+            "{} and {last} contradict each other: give one of them",
+            names.join(", ")
+        );
         Err(Failure::new(Outcome::Usage, why))
     }
 
-    /// Adds to the refusal of an option's value where the value came from. The message begins with the flag, and the first flag in
-    /// it that is set at all is to blame. A wrong file is a wrong configuration, not a wrong command line. If the first was typed,
-    /// the next flag that was not is what contradicts it.
+    /// Adds to the refusal of an option's value where the value came from. The message begins with
+    /// the flag, and the first flag in it that is set at all is to blame. A wrong file is a wrong
+    /// configuration, not a wrong command line. If the first was typed, the next flag that was not
+    /// is what contradicts it.
     pub fn explain(&self, failure: Failure) -> Failure {
-        let is_of_option =
-            failure.message.starts_with("--") && matches!(failure.outcome, Outcome::Usage | Outcome::Config);
-        let words = failure.message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').filter(|_| is_of_option);
+        let is_of_option = failure.message.starts_with("--")
+            && matches!(failure.outcome, Outcome::Usage | Outcome::Config);
+        let words = failure
+            .message
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+            .filter(|_| is_of_option);
         let mut named = words.filter_map(|word| self.named(word.strip_prefix("--")?));
         let first = named.next();
         let message = &failure.message;
         match first {
-            Some((_, Source::File(origin))) => {
-                Failure { outcome: Outcome::Config, message: format!("{origin}: {message}"), ..failure }
-            }
-            Some((long, Source::Variable)) => {
-                Failure { message: format!("{message} (from the environment: {})", variable(long)), ..failure }
-            }
+            Some((_, Source::File(origin))) => Failure {
+                outcome: Outcome::Config,
+                message: format!("{origin}: {message}"),
+                ..failure
+            },
+            Some((long, Source::Variable)) => Failure {
+                message: format!("{message} (from the environment: {})", variable(long)),
+                ..failure
+            },
             Some((_, Source::Typed)) => {
                 let other = named.find_map(|(long, source)| match source {
                     Source::File(origin) => Some(format!("--{long} is set by {origin}")),
@@ -111,7 +136,10 @@ impl Sources {
                     Source::BuiltIn | Source::Typed => None,
                 });
                 match other {
-                    Some(other) => Failure { message: format!("{message} ({other})"), ..failure },
+                    Some(other) => Failure {
+                        message: format!("{message} ({other})"),
+                        ..failure
+                    },
                     None => failure,
                 }
             }
@@ -122,7 +150,9 @@ impl Sources {
     /// Returns the source of a long flag that is set.
     fn named<'a>(&self, long: &'a str) -> Option<(&'a str, &Source)> {
         // clap's derive makes ids of the long flags in this way.
-        self.0.get(&long.replace('-', "_")).map(|source| (long, source))
+        self.0
+            .get(&long.replace('-', "_"))
+            .map(|source| (long, source))
     }
 }
 
@@ -138,21 +168,35 @@ pub(super) fn id(arg: &clap::Arg) -> String {
 /// Beginning of the names of rlock's variables.
 const PREFIX: &str = "RLOCK_";
 
-/// Returns a sentence on each variable of the environment that begins as rlock's do and that it does not know.
+/// Returns a sentence on each variable of the environment that begins as rlock's do and that it
+/// does not know.
 pub fn strange_variables() -> Vec<String> {
-    // Describing all options takes a while, and mostly there is none that is not set by an outer rlock.
+    // Describing all options takes a while, and mostly there is none that is not set by an outer
+    // rlock.
     let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let set: BTreeSet<String> = set.filter(|name| name.starts_with(PREFIX)).collect();
-    if set.is_empty() { Vec::new() } else { of(&set, &known()) }
+    if set.is_empty() {
+        Vec::new()
+    } else {
+        of(&set, &known())
+    }
 }
 
 fn known() -> BTreeSet<String> {
     let mut whole = definition();
     whole.build();
-    let options = whole.get_subcommands().flat_map(clap::Command::get_arguments);
+    let options = whole
+        .get_subcommands()
+        .flat_map(clap::Command::get_arguments);
     let has_variable = |arg: &&clap::Arg| arg.get_env().is_some() || arg.is_hide_env_set();
-    let named = options.filter(has_variable).filter_map(|arg| arg.get_long().map(variable));
-    let others = VARIABLES.iter().map(|(name, _)| *name).chain([NESTED_MARK]).map(str::to_owned);
+    let named = options
+        .filter(has_variable)
+        .filter_map(|arg| arg.get_long().map(variable));
+    let others = VARIABLES
+        .iter()
+        .map(|(name, _)| *name)
+        .chain([NESTED_MARK])
+        .map(str::to_owned);
     named.chain(others).collect()
 }
 
@@ -160,7 +204,9 @@ fn of(set: &BTreeSet<String>, known: &BTreeSet<String>) -> Vec<String> {
     let strange = set.iter().filter(|name| !known.contains(*name));
     let told = |name: &String| {
         let meant = nearest(name, known.iter().map(String::as_str));
-        let hint = meant.map(|meant| format!(": did you mean {meant}?")).unwrap_or_default();
+        let hint = meant
+            .map(|meant| format!(": did you mean {meant}?"))
+            .unwrap_or_default();
         format!("unknown variable {}{hint}", escape::text(name))
     };
     strange.map(told).collect()
@@ -173,11 +219,29 @@ mod tests {
     #[test]
     fn a_misspelt_variable_is_strange_and_each_documented_one_is_known() {
         let known = known();
-        for name in ["RLOCK_NODE", "RLOCK_TTL", "RLOCK_NO_WAIT", "RLOCK_HELD", "RLOCK_TOKEN", "RLOCK_NESTED"] {
+        for name in [
+            "RLOCK_NODE",
+            "RLOCK_TTL",
+            "RLOCK_NO_WAIT",
+            "RLOCK_HELD",
+            "RLOCK_TOKEN",
+            "RLOCK_NESTED",
+        ] {
             assert!(known.contains(name), "{name}");
         }
-        let strange = of(&["RLOCK_TTL", "RLOCK_TLL", "RLOCK_"].map(str::to_owned).into(), &known);
-        assert_eq!(strange[1], "unknown variable RLOCK_TLL: did you mean RLOCK_TTL?");
-        assert!(strange.len() == 2 && strange[0].starts_with("unknown variable RLOCK_"), "{strange:?}");
+        let strange = of(
+            &["RLOCK_TTL", "RLOCK_TLL", "RLOCK_"]
+                .map(str::to_owned)
+                .into(),
+            &known,
+        );
+        assert_eq!(
+            strange[1],
+            "unknown variable RLOCK_TLL: did you mean RLOCK_TTL?"
+        );
+        assert!(
+            strange.len() == 2 && strange[0].starts_with("unknown variable RLOCK_"),
+            "{strange:?}"
+        );
     }
 }

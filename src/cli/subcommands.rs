@@ -42,9 +42,16 @@ pub struct AcquireArgs {
 
     /// Output: token, json or env
     ///
-    /// token is the token alone. json is key, token, fence, slot and the ttl_ms that are certainly left. env are lines
-    /// RLOCK_KEY=…, RLOCK_TOKEN=…, RLOCK_FENCE=… and with slots RLOCK_SLOT=… for a shell's eval and for $GITHUB_ENV.
-    #[arg(long, value_name = "FORMAT", env = "RLOCK_FORMAT", default_value = "token", hide_possible_values = true)]
+    /// token is the token alone. json is key, token, fence, slot and the ttl_ms that are certainly
+    /// left. env are lines RLOCK_KEY=…, RLOCK_TOKEN=…, RLOCK_FENCE=… and with slots RLOCK_SLOT=…
+    /// for a shell's eval and for $GITHUB_ENV.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "RLOCK_FORMAT",
+        default_value = "token",
+        hide_possible_values = true
+    )]
     #[arg(help_heading = "Output")]
     pub format: Format,
 
@@ -122,7 +129,8 @@ pub struct InspectArgs {
     #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
     pub keys: Vec<String>,
 
-    /// Names of locks, or patterns (*, ?, [a-z], [!a-z]) for locks used within a week; without either, all of those
+    /// Names of locks, or patterns (*, ?, [a-z], [!a-z]) for locks used within a week; without
+    /// either, all of those
     #[arg(value_name = "KEY|PATTERN", value_parser = lock_name)]
     pub words: Vec<String>,
 
@@ -133,8 +141,14 @@ pub struct InspectArgs {
     #[arg(long, env = "RLOCK_JSON", help_heading = "Output")]
     pub json: bool,
 
-    /// Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]
-    #[arg(long, value_name = "FORMAT", hide_possible_values = true, help_heading = "Output")]
+    /// Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus
+    /// [default: table]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
     pub format: Option<InspectFormat>,
 
     /// Redraw every 2s, or at the given interval
@@ -148,7 +162,8 @@ pub struct InspectArgs {
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
-    /// A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone
+    /// A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it
+    /// alone
     #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
     pub keys: Vec<String>,
 
@@ -161,7 +176,12 @@ pub struct DoctorArgs {
     pub ttl: Duration,
 
     /// The restart guard you plan to use, as for run
-    #[arg(long, value_name = "auto|off|DUR", env = "RLOCK_RESTART_GUARD", default_value = "auto")]
+    #[arg(
+        long,
+        value_name = "auto|off|DUR",
+        env = "RLOCK_RESTART_GUARD",
+        default_value = "auto"
+    )]
     #[arg(value_parser = restart_guard, help_heading = "Lock")]
     pub restart_guard: RestartGuard,
 
@@ -187,7 +207,13 @@ pub struct DoctorArgs {
 #[command(override_usage = "rlock break [OPTIONS] KEY\n       rlock break [OPTIONS] -k NAME")]
 pub struct BreakArgs {
     /// The name of the lock to break, even if it looks like an option
-    #[arg(short, long, value_name = "NAME", conflicts_with = "name", help_heading = "Lock")]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        conflicts_with = "name",
+        help_heading = "Lock"
+    )]
     pub key: Option<String>,
 
     /// The name of the lock to break

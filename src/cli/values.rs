@@ -59,7 +59,11 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
 /// Reads a duration above zero.
 pub(super) fn some_time(text: &str) -> Result<Duration, String> {
     let span = duration::parse(text)?;
-    if span.is_zero() { Err("write a time above 0, like 500ms".to_owned()) } else { Ok(span) }
+    if span.is_zero() {
+        Err("write a time above 0, like 500ms".to_owned())
+    } else {
+        Ok(span)
+    }
 }
 
 /// Reads the number of slots.
@@ -70,7 +74,10 @@ pub(super) fn slots(text: &str) -> Result<Mode, String> {
 
 /// Reads the number of a slot.
 pub(super) fn slot(text: &str) -> Result<u16, String> {
-    let slot = text.parse().ok().filter(|slot| (1..=MOST_SLOTS).contains(slot));
+    let slot = text
+        .parse()
+        .ok()
+        .filter(|slot| (1..=MOST_SLOTS).contains(slot));
     slot.ok_or_else(|| format!("write a number from 1 to {MOST_SLOTS}"))
 }
 
@@ -81,24 +88,40 @@ pub(super) struct SignalName;
 impl TypedValueParser for SignalName {
     type Value = Signal;
 
-    fn parse_ref(&self, command: &Command, option: Option<&Arg>, value: &OsStr) -> Result<Signal, clap::Error> {
+    fn parse_ref(
+        &self,
+        command: &Command,
+        option: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Signal, clap::Error> {
         TypedValueParser::parse_ref(&signal, command, option, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let name = |signal: Signal| signal.as_str().trim_start_matches("SIG");
-        Some(Box::new(Signal::iterator().map(move |signal| PossibleValue::new(name(signal)))))
+        Some(Box::new(
+            Signal::iterator().map(move |signal| PossibleValue::new(name(signal))),
+        ))
     }
 }
 
 /// Reads a signal's name, with or without SIG, or its number.
 fn signal(text: &str) -> Result<Signal, String> {
     let upper = text.to_ascii_uppercase();
-    let named = if upper.starts_with("SIG") { upper.clone() } else { format!("SIG{upper}") };
+    let named = if upper.starts_with("SIG") {
+        upper.clone()
+    } else {
+        format!("SIG{upper}")
+    };
     named
         .parse()
         .ok()
-        .or_else(|| upper.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok()))
+        .or_else(|| {
+            upper
+                .parse::<i32>()
+                .ok()
+                .and_then(|number| Signal::try_from(number).ok())
+        })
         .ok_or_else(|| "write a signal's name or number, like TERM or 15".to_owned())
 }
 
@@ -107,19 +130,24 @@ pub fn restart_guard(text: &str) -> Result<RestartGuard, String> {
     match text {
         "auto" => Ok(RestartGuard::Auto),
         "off" => Ok(RestartGuard::Off),
-        _ => duration::parse(text).map(RestartGuard::For).map_err(|why| format!("auto, off or a duration: {why}")),
+        _ => duration::parse(text)
+            .map(RestartGuard::For)
+            .map_err(|why| format!("auto, off or a duration: {why}")),
     }
 }
 
 /// Reads a host name or an IP address that a certificate may have.
 pub(super) fn server_name(text: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(text.to_owned()).map_err(|_| "write a host name or an IP address, without a port".to_owned())
+    ServerName::try_from(text.to_owned())
+        .map_err(|_| "write a host name or an IP address, without a port".to_owned())
 }
 
 /// Refuses a node's address, which may hold a password: a lock's name is shown and sent.
 pub(super) fn lock_name(text: &str) -> Result<String, String> {
     match text.split_once("://") {
-        Some((scheme, _)) if address::is_scheme(scheme) => Err("a node's address is given with --node".to_owned()),
+        Some((scheme, _)) if address::is_scheme(scheme) => {
+            Err("a node's address is given with --node".to_owned())
+        }
         _ => Ok(text.to_owned()),
     }
 }
@@ -135,7 +163,12 @@ mod tests {
         assert!(fence("7,8").unwrap_err().contains("several locks"));
         assert_eq!(fence("7"), Ok(Fence::new(7).unwrap()));
         for text in ["", "0", "x", "4503599627370496"] {
-            assert!(fence(text).unwrap_err().contains("from 1 to 4503599627370495"), "{text}");
+            assert!(
+                fence(text)
+                    .unwrap_err()
+                    .contains("from 1 to 4503599627370495"),
+                "{text}"
+            );
         }
     }
 

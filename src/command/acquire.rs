@@ -16,10 +16,20 @@ use crate::lock::remains::{Remains, RemainsOptions};
 use crate::settings::{LockSettings, StoreConfig};
 use crate::text::duration::millis;
 
-pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> anyhow::Result<Outcome> {
+pub fn acquire(
+    args: &AcquireArgs,
+    sources: &Sources,
+    inherited: &Inherited,
+) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let settings =
-        LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources, StoreConfig::new)?;
+    let settings = LockSettings::new(
+        &args.lock,
+        None,
+        RemainsOptions::default(),
+        &args.output,
+        sources,
+        StoreConfig::new,
+    )?;
     settings.place.needs_server("acquire")?;
     let [key] = &settings.keys[..] else {
         let why = "acquire takes one lock; rlock run takes several at once";
@@ -33,10 +43,23 @@ pub fn acquire(args: &AcquireArgs, sources: &Sources, inherited: &Inherited) -> 
     block_on(take(&settings, key, inherited, format))
 }
 
-async fn take(settings: &LockSettings, key: &Key, inherited: &Inherited, format: Format) -> anyhow::Result<Outcome> {
+async fn take(
+    settings: &LockSettings,
+    key: &Key,
+    inherited: &Inherited,
+    format: Format,
+) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     let nodes = open_each(settings)?;
-    let holdings = match acquisition::take(&nodes, settings, Purpose::Steps, &mut signals, &mut Alarm::new()?).await? {
+    let holdings = match acquisition::take(
+        &nodes,
+        settings,
+        Purpose::Steps,
+        &mut signals,
+        &mut Alarm::new()?,
+    )
+    .await?
+    {
         Acquired::Won(holdings) => holdings,
         Acquired::Over(outcome) => return Ok(outcome),
         // Only a command can run under an outer lock.
@@ -45,12 +68,18 @@ async fn take(settings: &LockSettings, key: &Key, inherited: &Inherited, format:
     holdings.leave_queues().await;
     // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
-        report_releases(&settings.report, &holdings.release(&Remains::default()).await);
+        report_releases(
+            &settings.report,
+            &holdings.release(&Remains::default()).await,
+        );
         return Ok(acquisition::ended_by(caught));
     }
     let shown = shown(format, key, &holdings).unwrap_or_default();
     if let Err(error) = write_all(shown.as_bytes()) {
-        report_releases(&settings.report, &holdings.release(&Remains::default()).await);
+        report_releases(
+            &settings.report,
+            &holdings.release(&Remains::default()).await,
+        );
         let why = format!("cannot print the token: {error}; the lock is released");
         return Err(Failure::about(key, Outcome::Output, why).into());
     }
@@ -63,19 +92,25 @@ fn shown(format: Format, key: &Key, holdings: &Holdings) -> Option<String> {
         Format::Token => format!("{token}\n"),
         Format::Env => {
             let slot = slot.map_or_else(String::new, |slot| format!("RLOCK_SLOT={slot}\n"));
-            format!("RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n{slot}", key.typed())
+            format!(
+                "RLOCK_KEY={}\nRLOCK_TOKEN={token}\nRLOCK_FENCE={fence}\n{slot}",
+                key.typed()
+            )
         }
         Format::Json => {
-            let (token, fence, left) = (token.to_string(), fence.get(), holdings.deadline().since(clock::now()));
-            let object =
-                json!({ "key": key.typed(), "token": token, "fence": fence, "slot": slot, "ttl_ms": millis(left) });
+            let (token, fence, left) = (
+                token.to_string(),
+                fence.get(),
+                holdings.deadline().since(clock::now()),
+            );
+            let object = json!({ "key": key.typed(), "token": token, "fence": fence, "slot": slot, "ttl_ms": millis(left) });
             format!("{object}\n")
         }
     })
 }
 
-/// Whether a shell's `eval` and `$GITHUB_ENV` both read the text unchanged. They have no quotes in common, and to zsh
-/// `=ls` is the path of ls.
+/// Whether a shell's `eval` and `$GITHUB_ENV` both read the text unchanged. They have no quotes in
+/// common, and to zsh `=ls` is the path of ls.
 fn is_plain(text: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "_-./:@%+,{}".contains(c);
     text.chars().all(plain)

@@ -1,4 +1,5 @@
-//! Takes the locks for `run` and `acquire`: the client's side of [`hold::wait`], and the end of a wait without the locks.
+//! Takes the locks for `run` and `acquire`: the client's side of [`hold::wait`], and the end of a
+//! wait without the locks.
 
 use std::time::{Duration, SystemTime};
 
@@ -31,7 +32,8 @@ use crate::text::duration;
 /// The use of a lock.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose<'a> {
-    /// A command with this name, which ends before the lock can pass on. If rlock dies, the guard releases what rlock had asked for.
+    /// A command with this name, which ends before the lock can pass on. If rlock dies, the guard
+    /// releases what rlock had asked for.
     Command(&'a str, &'a Guard),
     /// Work that no process of rlock knows of (`acquire`).
     Steps,
@@ -53,8 +55,8 @@ pub(super) enum Acquired {
     Over(Outcome),
 }
 
-/// Waits for the locks as `--wait` says; `nodes` are those of each lock. Except with the locks, nothing of the wait is left on
-/// the nodes.
+/// Waits for the locks as `--wait` says; `nodes` are those of each lock. Except with the locks,
+/// nothing of the wait is left on the nodes.
 pub(super) async fn take(
     nodes: &[Nodes],
     lock: &LockSettings,
@@ -107,28 +109,40 @@ pub(super) async fn take(
         report_change(&report, change);
     };
     let cancelled = &mut async || terminating(signals).await;
-    Ok(match holdings::take(nodes, waiting, &mut client, alarm, changed, cancelled).await? {
-        Taken::Held(holdings, after) => {
-            for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
-                lock.report.of(key).say(&Event::Acquired { fence, after });
+    Ok(
+        match holdings::take(nodes, waiting, &mut client, alarm, changed, cancelled).await? {
+            Taken::Held(holdings, after) => {
+                for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
+                    lock.report.of(key).say(&Event::Acquired { fence, after });
+                }
+                client.progress.acquired(&lock.report, after);
+                Acquired::Won(holdings)
             }
-            client.progress.acquired(&lock.report, after);
-            Acquired::Won(holdings)
-        }
-        Taken::Joined(outer, holder) => {
-            let holders = if client.covering.is_empty() { vec![*holder] } else { client.covering };
-            for (key, occupant) in lock.keys.iter().zip(&holders) {
-                lock.report.of(key).say(&Event::Nested { occupant });
+            Taken::Joined(outer, holder) => {
+                let holders = if client.covering.is_empty() {
+                    vec![*holder]
+                } else {
+                    client.covering
+                };
+                for (key, occupant) in lock.keys.iter().zip(&holders) {
+                    lock.report.of(key).say(&Event::Nested { occupant });
+                }
+                Acquired::Nested(outer, holders)
             }
-            Acquired::Nested(outer, holders)
-        }
-        Taken::Cancelled(caught) => Acquired::Over(ended_by(caught)),
-        Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))) if lock.report.quiet => {
-            Acquired::Over(Outcome::Busy(lock.busy_code))
-        }
-        Taken::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => Acquired::Over(Outcome::Superseded),
-        Taken::GaveUp(which, reason) => return Err(failure(lock, which, &nodes[which], &reason).into()),
-    })
+            Taken::Cancelled(caught) => Acquired::Over(ended_by(caught)),
+            Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
+                if lock.report.quiet =>
+            {
+                Acquired::Over(Outcome::Busy(lock.busy_code))
+            }
+            Taken::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => {
+                Acquired::Over(Outcome::Superseded)
+            }
+            Taken::GaveUp(which, reason) => {
+                return Err(failure(lock, which, &nodes[which], &reason).into());
+            }
+        },
+    )
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.
@@ -141,11 +155,15 @@ async fn terminating(signals: &mut Signals) -> CaughtSignal {
     }
 }
 
-/// Returns the outcome of a wait that a signal ended. Interrupted at the terminal, rlock dies as the rest of the job does; by any
-/// other signal it exits in order.
+/// Returns the outcome of a wait that a signal ended. Interrupted at the terminal, rlock dies as
+/// the rest of the job does; by any other signal it exits in order.
 pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
     let number = caught.signal as i32;
-    if caught.from_terminal { Outcome::Interrupted(number) } else { Outcome::Signalled(number) }
+    if caught.from_terminal {
+        Outcome::Interrupted(number)
+    } else {
+        Outcome::Signalled(number)
+    }
 }
 
 fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) -> Failure {
@@ -153,7 +171,9 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
             failures::busy(blocked, lock.mode, lock.busy_code)
         }
-        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => failures::unreachable(blocked),
+        Reason::Blocked(blocked @ (Blocked::Unreachable(..) | Blocked::TooLate)) => {
+            failures::unreachable(blocked)
+        }
         Reason::Superseded(newer) => failures::superseded(newer),
         Reason::Refused(faults) => failures::no_majority(faults, nodes.quorum()),
         Reason::Unfit(node, fault) => failures::unfit(node, fault),
@@ -215,7 +235,11 @@ impl Claimant for Client<'_> {
             term: self.lock.schedule.term(),
             min_uptime,
             ticket,
-            index: self.lock.mode.number().map_or(0, |slots| fastrand::u16(1..=slots)),
+            index: self
+                .lock
+                .mode
+                .number()
+                .map_or(0, |slots| fastrand::u16(1..=slots)),
             is_exact: false,
             outer: self.lock.outer.tokens(),
         }
@@ -228,12 +252,23 @@ impl Claimant for Client<'_> {
     }
 
     fn waiter(&mut self) -> Waiter {
-        Waiter { since: self.since, ..waiter(self.lock, &self.identity) }
+        Waiter {
+            since: self.since,
+            ..waiter(self.lock, &self.identity)
+        }
     }
 
-    async fn join(&mut self, _: Token, holder: &Occupant) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
+    async fn join(
+        &mut self,
+        _: Token,
+        holder: &Occupant,
+    ) -> anyhow::Result<Result<Self::Outer, Unjoined>> {
         let key = &self.lock.keys[self.which];
-        let holders = if self.covering.is_empty() { std::slice::from_ref(holder) } else { &self.covering };
+        let holders = if self.covering.is_empty() {
+            std::slice::from_ref(holder)
+        } else {
+            &self.covering
+        };
         if self.which > 0 || holders.len() < self.lock.keys.len() {
             return Err(failures::partly_covered(holder).of(key).into());
         }
@@ -256,7 +291,11 @@ impl Claimant for Client<'_> {
     }
 
     fn redraw_at(&self) -> Instant {
-        let due = self.manager.as_ref().map_or(Instant::NEVER, Manager::due).min(self.progress.due());
+        let due = self
+            .manager
+            .as_ref()
+            .map_or(Instant::NEVER, Manager::due)
+            .min(self.progress.due());
         self.asked.map_or(due, |asked| due.max(asked + ANSWER))
     }
 
@@ -269,10 +308,19 @@ impl Claimant for Client<'_> {
             // An answer that comes soon is shown in place of the question.
             return;
         }
-        let (blocked, ahead) = pausing.map_or((None, None), |(blocked, rank)| (Some(blocked), rank));
-        let left = Some(waiting.patience()).filter(|end| *end != Instant::NEVER).map(|end| end.since(now));
+        let (blocked, ahead) =
+            pausing.map_or((None, None), |(blocked, rank)| (Some(blocked), rank));
+        let left = Some(waiting.patience())
+            .filter(|end| *end != Instant::NEVER)
+            .map(|end| end.since(now));
         let told = clock::unix_millis(SystemTime::now());
-        let status = Status::Wait { waited: waiting.waited(now), ahead, blocked, left, now: told };
+        let status = Status::Wait {
+            waited: waiting.waited(now),
+            ahead,
+            blocked,
+            left,
+            now: told,
+        };
         let report = self.lock.report.of(&self.lock.keys[self.which]);
         self.progress.show(&report, &status);
         if let Some(manager) = &self.manager {

@@ -1,6 +1,7 @@
 //! `rlock break`: takes a lock away from the holder that was shown, and from no other.
 //!
-//! The lock of a live `run` is not deleted: a tombstone keeps other clients out until the holder has stopped its command.
+//! The lock of a live `run` is not deleted: a tombstone keeps other clients out until the holder
+//! has stopped its command.
 
 use std::time::{Duration, SystemTime};
 
@@ -44,13 +45,27 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.place.needs_server("break")?;
     let name = args.key.as_deref().or(args.name.as_deref());
-    let name = name.ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
+    let name = name
+        .ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
     let key = settings::key(&args.nodes, name)?;
     let report = settings::reporter(&key, &args.output);
-    if args.reason.as_ref().is_some_and(|reason| !fits(reason, LONGEST_REASON)) {
-        return Err(Failure::new(Outcome::Usage, format!("--reason is at most {LONGEST_REASON} bytes long")).into());
+    if args
+        .reason
+        .as_ref()
+        .is_some_and(|reason| !fits(reason, LONGEST_REASON))
+    {
+        return Err(Failure::new(
+            Outcome::Usage,
+            format!("--reason is at most {LONGEST_REASON} bytes long"),
+        )
+        .into());
     }
-    let order = BreakRequest { args, key, reach, report };
+    let order = BreakRequest {
+        args,
+        key,
+        reach,
+        report,
+    };
     block_on(order.carry_out())
 }
 
@@ -65,12 +80,18 @@ impl BreakRequest<'_> {
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
             // A success under a lock that is free keeps `run --once` from running.
-            return match census.last()[1].filter(|_| census.leading().is_none() && self.args.slot.is_none()) {
+            return match census.last()[1]
+                .filter(|_| census.leading().is_none() && self.args.slot.is_none())
+            {
                 Some(run) => self.forget(&nodes, &looks, run).await,
                 None if census.leading().is_some() => {
-                    let meant =
-                        self.args.slot.map_or_else(|| "by this token".to_owned(), |slot| format!("in slot {slot}"));
-                    let why = format!("nothing to break: the lock is held, and not {meant}; see rlock inspect");
+                    let meant = self.args.slot.map_or_else(
+                        || "by this token".to_owned(),
+                        |slot| format!("in slot {slot}"),
+                    );
+                    let why = format!(
+                        "nothing to break: the lock is held, and not {meant}; see rlock inspect"
+                    );
                     Err(self.no(why).into())
                 }
                 None => Err(self.nothing().into()),
@@ -82,7 +103,12 @@ impl BreakRequest<'_> {
         if first.holder().is_none() {
             return self.clear(&nodes, &looks).await;
         }
-        let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
+        let highest = looks
+            .of_nodes
+            .iter()
+            .flatten()
+            .filter_map(|observation| observation.fence)
+            .max();
         let highest = highest.map_or(0, crate::lock::fence::Fence::get);
         let by = Breaker {
             name: Identity::new().to_string(),
@@ -92,12 +118,18 @@ impl BreakRequest<'_> {
         for (token, details) in targets.iter().filter_map(|target| target.holder()) {
             let done = if self.args.now || !details.kept {
                 let note = note(&census, token, details, &by);
-                let done = self.delete(&nodes, |_| Some(ForceUnlock::Delete(token, highest, note.as_ref()))).await;
+                let done = self
+                    .delete(&nodes, |_| {
+                        Some(ForceUnlock::Delete(token, highest, note.as_ref()))
+                    })
+                    .await;
                 done.map(|()| has_deleted = true)
             } else {
                 let tombstone = details.tombstone(token, by.clone());
                 // One tombstone is enough for the holder to stop its command.
-                let done = self.force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone))).await;
+                let done = self
+                    .force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone)))
+                    .await;
                 done.map(|_| stopped.push(token))
             };
             failed = done.err().or(failed);
@@ -109,7 +141,9 @@ impl BreakRequest<'_> {
             self.report.say(&Event::Tombstoned);
         }
         // Of several holders, one may have ended by itself meanwhile.
-        let is_meant = |failure: &Failure| failure.outcome != Outcome::No || (!has_deleted && stopped.is_empty());
+        let is_meant = |failure: &Failure| {
+            failure.outcome != Outcome::No || (!has_deleted && stopped.is_empty())
+        };
         if let Some(failure) = failed.filter(is_meant) {
             return Err(failure.into());
         }
@@ -119,9 +153,14 @@ impl BreakRequest<'_> {
         self.wait(&nodes, &stopped, &looks).await
     }
 
-    /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as one.
+    /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as
+    /// one.
     fn nothing(&self) -> Failure {
-        let advice = if is_pattern(self.key.typed()) { "; break takes no pattern, but inspect does" } else { "" };
+        let advice = if is_pattern(self.key.typed()) {
+            "; break takes no pattern, but inspect does"
+        } else {
+            ""
+        };
         self.no(format!("nothing to break: the lock is free{advice}"))
     }
 
@@ -129,26 +168,39 @@ impl BreakRequest<'_> {
         Failure::about(&self.key, Outcome::No, why)
     }
 
-    /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive lock, the occupant at most
-    /// nodes.
+    /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive
+    /// lock, the occupant at most nodes.
     fn targets<'c>(&self, census: &Census<'c>) -> Vec<&'c Occupant> {
-        let Some((leading, _)) = census.leading() else { return Vec::new() };
-        let has_members = leading.holder().is_some() && leading.mode().is_some_and(Mode::has_members);
+        let Some((leading, _)) = census.leading() else {
+            return Vec::new();
+        };
+        let has_members =
+            leading.holder().is_some() && leading.mode().is_some_and(Mode::has_members);
         let held = census.holders().into_iter().map(|(occupant, _)| occupant);
-        let all: Vec<&Occupant> = if has_members { held.collect() } else { vec![leading] };
-        // What is left over of members holds nothing, and can be broken as what is left over of an exclusive lock.
+        let all: Vec<&Occupant> = if has_members {
+            held.collect()
+        } else {
+            vec![leading]
+        };
+        // What is left over of members holds nothing, and can be broken as what is left over of an
+        // exclusive lock.
         let all = if all.is_empty() { vec![leading] } else { all };
         let is_meant = |occupant: &&Occupant| {
             let token = occupant.holder().map(|(token, _)| token);
             self.args.token.is_none_or(|meant| token == Some(meant))
-                && self.args.slot.is_none_or(|slot| slot > 0 && occupant.seat.index == slot)
+                && self
+                    .args
+                    .slot
+                    .is_none_or(|slot| slot > 0 && occupant.seat.index == slot)
         };
         all.into_iter().filter(is_meant).collect()
     }
 
     /// Shows the holders and asks the user, before anything is changed.
     fn confirm(&self, holders: &[&Occupant]) -> Result<(), Failure> {
-        let Some(first) = holders.first() else { return Ok(()) };
+        let Some(first) = holders.first() else {
+            return Ok(());
+        };
         if first.holder().is_none() && !self.args.foreign {
             let why = format!("{}; give --foreign to delete it", occupied(first));
             return Err(failures::forbidden_by(first, why).of(&self.key));
@@ -160,17 +212,33 @@ impl BreakRequest<'_> {
             return Ok(());
         }
         let shown: Vec<String> = holders.iter().map(|holder| occupied(holder)).collect();
-        let question = if holders.len() == 1 { "Break it?" } else { "Break all of these?" };
+        let question = if holders.len() == 1 {
+            "Break it?"
+        } else {
+            "Break all of these?"
+        };
         self.ask(&shown, question, |why| failures::forbidden_by(first, why))
     }
 
     /// Asks the user, or fails as `unasked` does without a terminal.
-    fn ask(&self, shown: &[String], question: &str, unasked: impl Fn(String) -> Failure) -> Result<(), Failure> {
-        let lines: Vec<String> = shown.iter().map(|shown| format!("{}: {shown}", self.key)).collect();
+    fn ask(
+        &self,
+        shown: &[String],
+        question: &str,
+        unasked: impl Fn(String) -> Failure,
+    ) -> Result<(), Failure> {
+        let lines: Vec<String> = shown
+            .iter()
+            .map(|shown| format!("{}: {shown}", self.key))
+            .collect();
         match ask(lines.join("\n"), question) {
             Some(true) => Ok(()),
             Some(false) => Err(self.no("not broken")),
-            None => Err(unasked(format!("{}; no terminal to ask at, so give --yes", shown[0])).of(&self.key)),
+            None => Err(unasked(format!(
+                "{}; no terminal to ask at, so give --yes",
+                shown[0]
+            ))
+            .of(&self.key)),
         }
     }
 
@@ -191,7 +259,11 @@ impl BreakRequest<'_> {
     }
 
     /// The same, and an error if the nodes that were not reached may still be a majority.
-    async fn delete<'f>(&self, nodes: &Nodes, how: impl Fn(usize) -> Option<ForceUnlock<'f>>) -> Result<(), Failure> {
+    async fn delete<'f>(
+        &self,
+        nodes: &Nodes,
+        how: impl Fn(usize) -> Option<ForceUnlock<'f>>,
+    ) -> Result<(), Failure> {
         let faults = self.force(nodes, how).await?;
         if faults.len() >= nodes.quorum().needed() {
             return Err(unanswered(&self.key, nodes, &faults));
@@ -199,19 +271,32 @@ impl BreakRequest<'_> {
         Ok(())
     }
 
-    /// Deletes the last success and all before it that nodes know, unless another run has succeeded meanwhile.
-    async fn forget(&self, nodes: &Nodes, looks: &Observations, run: &Entry) -> anyhow::Result<Outcome> {
+    /// Deletes the last success and all before it that nodes know, unless another run has succeeded
+    /// meanwhile.
+    async fn forget(
+        &self,
+        nodes: &Nodes,
+        looks: &Observations,
+        run: &Entry,
+    ) -> anyhow::Result<Outcome> {
         if self.args.token.is_some_and(|meant| meant != run.token) {
             return Err(self.nothing().into());
         }
         if self.args.yes {
             self.report.say(&Event::Success { run });
         } else {
-            self.ask(&[run.success()], "Break it?", |why| Failure::new(Outcome::Usage, why))?;
+            self.ask(&[run.success()], "Break it?", |why| {
+                Failure::new(Outcome::Usage, why)
+            })?;
         }
-        let known = |node: usize| looks.of_nodes[node].as_ref().and_then(|seen| seen.last.success.as_ref());
+        let known = |node: usize| {
+            looks.of_nodes[node]
+                .as_ref()
+                .and_then(|seen| seen.last.success.as_ref())
+        };
         let token = |node: usize| known(node).unwrap_or(run).token;
-        self.delete(nodes, |node| Some(ForceUnlock::Forget(token(node)))).await?;
+        self.delete(nodes, |node| Some(ForceUnlock::Forget(token(node))))
+            .await?;
         self.report.say(&Event::Forgotten);
         Ok(Outcome::Done)
     }
@@ -220,46 +305,87 @@ impl BreakRequest<'_> {
     async fn clear(&self, nodes: &Nodes, looks: &Observations) -> anyhow::Result<Outcome> {
         let census = looks.census();
         let seen = |node: usize| {
-            looks.of_nodes[node].as_ref()?.foreign.as_ref().filter(|_| census.agrees_with_leading(node) == Some(true))
+            looks.of_nodes[node]
+                .as_ref()?
+                .foreign
+                .as_ref()
+                .filter(|_| census.agrees_with_leading(node) == Some(true))
         };
-        self.delete(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign)).await?;
+        self.delete(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign))
+            .await?;
         self.report.say(&Event::KeyDeleted);
         Ok(Outcome::Done)
     }
 
     /// Waits until the holders have released their tombstones, or these have expired.
-    async fn wait(&self, nodes: &Nodes, tokens: &[Token], looks: &Observations) -> anyhow::Result<Outcome> {
+    async fn wait(
+        &self,
+        nodes: &Nodes,
+        tokens: &[Token],
+        looks: &Observations,
+    ) -> anyhow::Result<Outcome> {
         let census = looks.census();
-        let lefts = census.holders().into_iter().map(|(occupant, _)| census.ttl_of(occupant));
-        let left = lefts.chain([census.ttl()]).flatten().max().unwrap_or_default();
+        let lefts = census
+            .holders()
+            .into_iter()
+            .map(|(occupant, _)| census.ttl_of(occupant));
+        let left = lefts
+            .chain([census.ttl()])
+            .flatten()
+            .max()
+            .unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
         let progress = Progress::new(&self.report);
         loop {
             let looks = observe(nodes, &self.key, self.reach.limit, |_| false).await;
-            let kept = tokens.iter().any(|token| looks.census().is_anywhere(*token));
+            let kept = tokens
+                .iter()
+                .any(|token| looks.census().is_anywhere(*token));
             let waited = clock::now().since(begun);
             if looks.census().is_answered() && !kept {
                 drop(progress);
-                let parked = tokens.iter().filter_map(|token| looks.census().parked(*token)).max();
-                self.report.say(&Event::HolderReleased { after: waited, parked });
+                let parked = tokens
+                    .iter()
+                    .filter_map(|token| looks.census().parked(*token))
+                    .max();
+                self.report.say(&Event::HolderReleased {
+                    after: waited,
+                    parked,
+                });
                 return Ok(Outcome::Done);
             }
             if waited > left + MARGIN {
                 drop(progress);
                 let why = "it cannot end its command, or runs with --on-lost warn";
                 let remedy = "the key still keeps other clients out; --now deletes it";
-                return Err(self.no(format!("broken, but its holder has not released it: {why}; {remedy}")).into());
+                return Err(self
+                    .no(format!(
+                        "broken, but its holder has not released it: {why}; {remedy}"
+                    ))
+                    .into());
             }
-            progress.show(&self.report, &Status::Break { waited, limit: left });
+            progress.show(
+                &self.report,
+                &Status::Break {
+                    waited,
+                    limit: left,
+                },
+            );
             alarm.reached(clock::now() + PAUSE).await;
         }
     }
 }
 
-/// Returns what the record is to say of a holder that is not waited for. One that is parked has written its own.
+/// Returns what the record is to say of a holder that is not waited for. One that is parked has
+/// written its own.
 fn note(census: &Census, token: Token, holder: &Details, by: &Breaker) -> Option<Note> {
     let fence = census.fence(token).filter(|_| !holder.parked)?;
     let end = clock::unix_millis(SystemTime::now());
-    let run = Run { start: holder.since, end, broken: Some(by.clone()), ..Run::default() };
+    let run = Run {
+        start: holder.since,
+        end,
+        broken: Some(by.clone()),
+        ..Run::default()
+    };
     Some(Note::of(run.of(holder), fence, token))
 }

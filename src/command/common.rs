@@ -1,5 +1,5 @@
-//! Work that several subcommands share: the runtime, the nodes, output on stdout, and the failures, warnings and events from what the
-//! nodes said.
+//! Work that several subcommands share: the runtime, the nodes, output on stdout, and the failures,
+//! warnings and events from what the nodes said.
 
 use std::io;
 use std::time::Duration;
@@ -29,7 +29,8 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     result
 }
 
-/// Writes `text` to stdout, at once if the kernel takes it. std would report success for a closed stdout.
+/// Writes `text` to stdout, at once if the kernel takes it. std would report success for a closed
+/// stdout.
 pub(super) fn write_all(mut text: &[u8]) -> io::Result<()> {
     while !text.is_empty() {
         match nix::unistd::write(io::stdout(), text) {
@@ -56,17 +57,25 @@ pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults) -> Failure {
     failures::no_majority(faults, nodes.quorum()).of(key)
 }
 
-/// Refuses to judge a lock whose holder uses another number of nodes: a majority of our nodes may be a minority of the
-/// holder's.
+/// Refuses to judge a lock whose holder uses another number of nodes: a majority of our nodes may
+/// be a minority of the holder's.
 pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Result<(), Failure> {
     let other = looks.census().other_list();
-    other.map_or(Ok(()), |(node, why)| Err(failures::other_list(nodes[node].name(), &why).of(key)))
+    other.map_or(Ok(()), |(node, why)| {
+        Err(failures::other_list(nodes[node].name(), &why).of(key))
+    })
 }
 
 /// Warns of a `--note` that is too long.
 pub(super) fn warn_of_note(settings: &LockSettings) {
-    if settings.note.as_deref().is_some_and(|note| !fits(note, LONGEST_NOTE)) {
-        settings.report.say(&Event::NoteCut { limit: LONGEST_NOTE });
+    if settings
+        .note
+        .as_deref()
+        .is_some_and(|note| !fits(note, LONGEST_NOTE))
+    {
+        settings.report.say(&Event::NoteCut {
+            limit: LONGEST_NOTE,
+        });
     }
 }
 
@@ -77,8 +86,13 @@ pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> 
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
-/// Opens the nodes; each exchange takes `limit` at most. Of the writes only those with `copies` count.
-pub(super) fn open(place: &StoreConfig, limit: Duration, copies: Option<Copies>) -> Result<Nodes, Failure> {
+/// Opens the nodes; each exchange takes `limit` at most. Of the writes only those with `copies`
+/// count.
+pub(super) fn open(
+    place: &StoreConfig,
+    limit: Duration,
+    copies: Option<Copies>,
+) -> Result<Nodes, Failure> {
     Ok(nodes_of(&stores(place, limit, 1, copies)?))
 }
 
@@ -87,8 +101,8 @@ pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
     stores.iter().map(|store| store.lock()).collect()
 }
 
-/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are asked about at once. Of the
-/// writes only those with `copies` count.
+/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are
+/// asked about at once. Of the writes only those with `copies` count.
 pub(super) fn stores(
     place: &StoreConfig,
     limit: Duration,
@@ -96,8 +110,9 @@ pub(super) fn stores(
     copies: Option<Copies>,
 ) -> Result<Vec<Box<dyn Store>>, Failure> {
     let Some(dir) = place.local() else {
-        let server =
-            |way: &Way| -> Box<dyn Store> { Box::new(RedisServer::new(way, limit, observations).with_copies(copies)) };
+        let server = |way: &Way| -> Box<dyn Store> {
+            Box::new(RedisServer::new(way, limit, observations).with_copies(copies))
+        };
         return Ok(place.servers().iter().map(server).collect());
     };
     let store = LocalStore::open(dir).map_err(unfit_store)?;
@@ -106,13 +121,23 @@ pub(super) fn stores(
 
 /// Returns the failure of a store that cannot be opened, which says why.
 pub(super) fn unfit_store(why: String) -> Failure {
-    Failure::new(if tells_shortage(&why) { Outcome::System } else { Outcome::Config }, why)
+    Failure::new(
+        if tells_shortage(&why) {
+            Outcome::System
+        } else {
+            Outcome::Config
+        },
+        why,
+    )
 }
 
 /// Warns of the nodes that refuse rlock while a majority of the others answers.
 pub(super) fn warn_of_refusals(report: &Reporter, faults: &Faults) {
     for refusal in faults.refusals() {
-        report.say(&Event::Refused { node: &refusal.name, fault: &refusal.fault });
+        report.say(&Event::Refused {
+            node: &refusal.name,
+            fault: &refusal.fault,
+        });
     }
 }
 
@@ -130,7 +155,10 @@ pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
         ReleaseOutcome::NotOurs(_) => report.say(&Event::NothingToRelease),
         ReleaseOutcome::Unconfirmed(faults) => {
             for there in faults.iter() {
-                report.say(&Event::NotReleased { node: &there.name, why: &there.fault.why });
+                report.say(&Event::NotReleased {
+                    node: &there.name,
+                    why: &there.fault.why,
+                });
             }
         }
     }

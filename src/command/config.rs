@@ -1,4 +1,5 @@
-//! `rlock config`: shows every setting that is in force and where it comes from, or checks the files. Asks no node.
+//! `rlock config`: shows every setting that is in force and where it comes from, or checks the
+//! files. Asks no node.
 
 use serde_json::{Value, json};
 
@@ -21,13 +22,27 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         for (run, sources) in cli::runs(&config)? {
             RunSettings::check(run, &sources).map_err(|failure| sources.explain(failure))?;
         }
-        let lines: Vec<String> = config.files.iter().map(|file| format!("{file}: ok\n")).collect();
-        print(if lines.is_empty() { "no configuration file\n".to_owned() } else { lines.concat() }.as_bytes())?;
+        let lines: Vec<String> = config
+            .files
+            .iter()
+            .map(|file| format!("{file}: ok\n"))
+            .collect();
+        print(
+            if lines.is_empty() {
+                "no configuration file\n".to_owned()
+            } else {
+                lines.concat()
+            }
+            .as_bytes(),
+        )?;
         return Ok(Outcome::Done);
     }
     let settings = Settings::new(&config, &args.keys)?;
     // clap knows what the other values must be.
-    let nodes = settings.rows().find(|row| row.name == "node").map_or_else(Vec::new, |row| row.values);
+    let nodes = settings
+        .rows()
+        .find(|row| row.name == "node")
+        .map_or_else(Vec::new, |row| row.values);
     settings::addresses(&nodes).map_err(|failure| settings.sources.explain(failure))?;
     let text = if args.json {
         Value::Array(settings.rows().map(|row| object(&row)).collect()).to_string() + "\n"
@@ -41,11 +56,17 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
 
 /// Returns the values, without passwords.
 fn values<'a>(row: &'a Row) -> impl Iterator<Item = String> + 'a {
-    row.values.iter().map(|value| secret::without_userinfo(value))
+    row.values
+        .iter()
+        .map(|value| secret::without_userinfo(value))
 }
 
 fn text(row: &Row) -> String {
-    if row.values.is_empty() { UNSET.to_owned() } else { values(row).collect::<Vec<_>>().join(",") }
+    if row.values.is_empty() {
+        UNSET.to_owned()
+    } else {
+        values(row).collect::<Vec<_>>().join(",")
+    }
 }
 
 fn place(row: &Row) -> String {
@@ -70,7 +91,11 @@ fn object(row: &Row) -> Value {
         Source::Variable => "variable",
         Source::Typed => "flag",
     };
-    let origin = if let Source::File(origin) = row.source { Some(origin) } else { None };
+    let origin = if let Source::File(origin) = row.source {
+        Some(origin)
+    } else {
+        None
+    };
     json!({
         "name": row.name,
         "value": value,
@@ -84,9 +109,24 @@ fn object(row: &Row) -> Value {
 
 fn table(rows: &[Vec<String>]) -> String {
     let columns = [
-        Column { title: "SETTING", yields: false, rank: 0 },
-        Column { title: "VALUE", yields: true, rank: 1 },
-        Column { title: "SOURCE", yields: true, rank: 2 },
+        Column {
+            title: "SETTING",
+            yields: false,
+            rank: 0,
+        },
+        Column {
+            title: "VALUE",
+            yields: true,
+            rank: 1,
+        },
+        Column {
+            title: "SOURCE",
+            yields: true,
+            rank: 2,
+        },
     ];
-    fit(&columns, rows, text::columns(std::io::stdout())).into_iter().map(|line| line + "\n").collect()
+    fit(&columns, rows, text::columns(std::io::stdout()))
+        .into_iter()
+        .map(|line| line + "\n")
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! `rlock completions` and `rlock man`: print the files of `completions/` and `man/`, made from `cli`.
+//! `rlock completions` and `rlock man`: print the files of `completions/` and `man/`, made from
+//! `cli`.
 
 use clap::ValueHint;
 use clap_mangen::Man;
@@ -9,7 +10,8 @@ use crate::cli::{self, Shell};
 use crate::exit::{self, Failure, Outcome};
 use crate::text::escape;
 
-/// Hands what follows `--` to the package bash-completion. Debian 12 calls the function `_command_offset`.
+/// Hands what follows `--` to the package bash-completion. Debian 12 calls the function
+/// `_command_offset`.
 const BASH: &str = "
 _rlock_or_command() {
     local i offset
@@ -23,7 +25,8 @@ _rlock_or_command() {
 complete -F _rlock_or_command -o bashdefault -o default rlock
 ";
 
-/// Hands what follows the options of `rlock run` to fish, which must know the options that a value follows.
+/// Hands what follows the options of `rlock run` to fish, which must know the options that a value
+/// follows.
 const FISH: &str = "complete -c rlock -f
 complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 ";
 
@@ -51,13 +54,22 @@ pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
 /// Returns the options of `run` whose value may be a word of its own, as they are typed.
 fn valued(definition: &clap::Command) -> Vec<String> {
     let run = definition.find_subcommand("run");
-    let options = run.into_iter().flat_map(clap::Command::get_opts).filter(|option| !option.is_require_equals_set());
+    let options = run
+        .into_iter()
+        .flat_map(clap::Command::get_opts)
+        .filter(|option| !option.is_require_equals_set());
     let typed = options.map(|option| (option.get_short(), option.get_long()));
-    let typed = typed.flat_map(|(letter, name)| [letter.map(|it| format!("-{it}")), name.map(|it| format!("--{it}"))]);
+    let typed = typed.flat_map(|(letter, name)| {
+        [
+            letter.map(|it| format!("-{it}")),
+            name.map(|it| format!("--{it}")),
+        ]
+    });
     typed.flatten().collect()
 }
 
-/// Returns the definition with the kinds of values. A value of no known kind is text, for which no file is offered.
+/// Returns the definition with the kinds of values. A value of no known kind is text, for which no
+/// file is offered.
 fn described() -> clap::Command {
     let mut definition = cli::definition();
     definition.build();
@@ -75,11 +87,16 @@ pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
     whole.build();
     let page = subcommand.map_or(Some(&whole), |name| whole.find_subcommand(name));
     let Some(page) = page else {
-        let why = format!("no man page for {}", escape::text(subcommand.unwrap_or_default()));
+        let why = format!(
+            "no man page for {}",
+            escape::text(subcommand.unwrap_or_default())
+        );
         return Err(Failure::new(Outcome::Usage, why).into());
     };
     let man = Man::new(page.clone());
-    let man = man.manual("rlock").source(concat!("rlock ", env!("CARGO_PKG_VERSION")));
+    let man = man
+        .manual("rlock")
+        .source(concat!("rlock ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
@@ -101,7 +118,9 @@ fn table(title: &str, rows: &[(&str, &str)]) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", [title]);
     for (name, what) in rows {
-        roff.control("TP", []).text([bold(*name)]).text([roman(*what)]);
+        roff.control("TP", [])
+            .text([bold(*name)])
+            .text([roman(*what)]);
     }
     roff
 }
@@ -109,8 +128,12 @@ fn table(title: &str, rows: &[(&str, &str)]) -> Roff {
 fn see_also() -> Roff {
     let mut roff = Roff::new();
     let definition = cli::definition();
-    let pages = definition.get_subcommands().map(|subcommand| format!("rlock-{}(1)", subcommand.get_name()));
+    let pages = definition
+        .get_subcommands()
+        .map(|subcommand| format!("rlock-{}(1)", subcommand.get_name()));
     let pages = pages.collect::<Vec<_>>().join(", ");
-    roff.control("SH", ["SEE ALSO"]).text([roman(format!("rlock(1), {pages}, flock(1), timeout(1), redis-cli(1)"))]);
+    roff.control("SH", ["SEE ALSO"]).text([roman(format!(
+        "rlock(1), {pages}, flock(1), timeout(1), redis-cli(1)"
+    ))]);
     roff
 }

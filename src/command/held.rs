@@ -28,13 +28,15 @@ struct Claimed<'a> {
     nodes: Nodes,
 }
 
-/// Tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section 2.4).
+/// Tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section
+/// 2.4).
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let lock = HeldLock::new(&args.held, &args.output, sources)?;
     if sources.typed("fence") {
         lock.reach.place.needs_server("--fence")?;
     }
-    // On this machine alone all locks share one counter, and the fence in the environment came with the token.
+    // On this machine alone all locks share one counter, and the fence in the environment came with
+    // the token.
     let fence = args.fence.filter(|_| lock.reach.place.local().is_none());
     let at_least = args.at_least.unwrap_or_default();
     match block_on(async { Ok(Claimed::open(&lock)?.check(fence, at_least).await) })? {
@@ -49,7 +51,10 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     lock.reach.place.needs_server("renew")?;
     let node_timeout = lock.reach.copied(args.held.nodes.node_timeout, args.copies);
     let fit = |ttl: Duration| {
-        let options = ScheduleOptions { node_timeout, ..ScheduleOptions::new(ttl) };
+        let options = ScheduleOptions {
+            node_timeout,
+            ..ScheduleOptions::new(ttl)
+        };
         schedule(options).map_err(|failure| failure.of(&lock.key))
     };
     // An invalid TTL is refused before any node is asked.
@@ -66,13 +71,18 @@ pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome>
 
 impl<'a> Claimed<'a> {
     fn open(lock: &'a HeldLock) -> Result<Self, Failure> {
-        Ok(Self { lock, nodes: open(&lock.reach.place, lock.reach.limit, lock.reach.copies)? })
+        Ok(Self {
+            lock,
+            nodes: open(&lock.reach.place, lock.reach.limit, lock.reach.copies)?,
+        })
     }
 
-    /// Asks the nodes until they are `certain`. A lock whose holder uses another number of nodes is refused: a majority of ours may
-    /// be a minority of the holder's.
+    /// Asks the nodes until they are `certain`. A lock whose holder uses another number of nodes is
+    /// refused: a majority of ours may be a minority of the holder's.
     async fn observe(&self, certain: impl Fn(&Census) -> bool) -> Result<Observations, Failure> {
-        let HeldLock { key, token, reach, .. } = self.lock;
+        let HeldLock {
+            key, token, reach, ..
+        } = self.lock;
         let looks = observe_token(&self.nodes, key, *token, reach.limit, certain).await;
         same_list(key, &self.nodes, &looks)?;
         Ok(looks)
@@ -95,13 +105,22 @@ impl<'a> Claimed<'a> {
     /// Returns the token's entry, which a majority has.
     fn held<'l>(&self, looks: &'l Observations) -> Result<&'l Occupant, Failure> {
         let (census, token) = (looks.census(), self.lock.token);
-        let entry = census.entry(token).filter(|_| census.is_held_by(token) == Some(true));
+        let entry = census
+            .entry(token)
+            .filter(|_| census.is_held_by(token) == Some(true));
         entry.ok_or_else(|| self.not_the_holder(looks))
     }
 
-    /// Reports `event` if a majority did what was asked. If a majority refused it, the lock was lost a moment ago.
+    /// Reports `event` if a majority did what was asked. If a majority refused it, the lock was
+    /// lost a moment ago.
     async fn conclude(&self, count: &Count, event: &Event<'_>) -> Result<Outcome, Failure> {
-        let HeldLock { key, token, report, reach, .. } = self.lock;
+        let HeldLock {
+            key,
+            token,
+            report,
+            reach,
+            ..
+        } = self.lock;
         match count.is_majority(self.nodes.quorum()) {
             Some(true) => {
                 warn_of_refusals(report, &count.faults);
@@ -109,18 +128,19 @@ impl<'a> Claimed<'a> {
                 Ok(Outcome::Done)
             }
             Some(false) => {
-                let looks = observe_token(&self.nodes, key, *token, reach.limit, self.tells_whose()).await;
+                let looks =
+                    observe_token(&self.nodes, key, *token, reach.limit, self.tells_whose()).await;
                 Err(self.not_the_holder(&looks))
             }
             None => Err(unanswered(key, &self.nodes, &count.faults)),
         }
     }
 
-    /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without the lock, or with a lease
-    /// that its holder does not know.
+    /// Refuses to change a lock that an outer `rlock run` renews. Its command would go on without
+    /// the lock, or with a lease that its holder does not know.
     ///
-    /// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took is the caller's. If too few
-    /// nodes answer, nothing is changed: *unknown is not no*.
+    /// The nodes confirm what the variables claim, and name the holder. A lock that `acquire` took
+    /// is the caller's. If too few nodes answer, nothing is changed: *unknown is not no*.
     fn refuse_inside(&self, looks: &Observations) -> Result<(), Failure> {
         if !self.lock.is_kept {
             return Ok(());
@@ -128,15 +148,20 @@ impl<'a> Claimed<'a> {
         match self.held(looks)?.holder() {
             Some((_, details)) if !details.kept => Ok(()),
             holder => {
-                let pid = holder.and_then(|(_, details)| details.pid).map(|pid| format!(" (pid {pid})"));
-                let told = "holds this lock, and renews and releases it itself; nothing was changed";
+                let pid = holder
+                    .and_then(|(_, details)| details.pid)
+                    .map(|pid| format!(" (pid {pid})"));
+                let told =
+                    "holds this lock, and renews and releases it itself; nothing was changed";
                 Err(self.usage(format!("rlock run{} {told}", pid.unwrap_or_default())))
             }
         }
     }
 
     async fn check(&self, fence: Option<Fence>, at_least: Duration) -> Result<Outcome, Failure> {
-        let HeldLock { key, token, report, .. } = self.lock;
+        let HeldLock {
+            key, token, report, ..
+        } = self.lock;
         let certain = |census: &Census| match census.is_held_by(*token) {
             Some(true) => self.unmet(census, fence, at_least).is_none(),
             _ => census.tells_whose(*token),
@@ -144,7 +169,11 @@ impl<'a> Claimed<'a> {
         let looks = self.observe(certain).await?;
         self.held(&looks)?;
         if let Some(why) = self.unmet(&looks.census(), fence, at_least) {
-            return Err(Failure::about(key, Outcome::No, format!("the lock is this token's, but {why}")));
+            return Err(Failure::about(
+                key,
+                Outcome::No,
+                format!("the lock is this token's, but {why}"),
+            ));
         }
         warn_of_refusals(report, &looks.faults);
         report.say(&Event::Checked);
@@ -161,7 +190,9 @@ impl<'a> Claimed<'a> {
             });
         }
         // The part of the lease that is certainly left.
-        let left = census.valid_until(token, DRIFT).map_or(Duration::ZERO, |end| end.since(clock::now()));
+        let left = census
+            .valid_until(token, DRIFT)
+            .map_or(Duration::ZERO, |end| end.since(clock::now()));
         (left < at_least).then(|| {
             let (left, asked) = (duration::show_rounded(left), duration::show(at_least));
             format!("only {left} are certainly left of it, not {asked}")
@@ -179,7 +210,9 @@ impl<'a> Claimed<'a> {
         let entry = self.held(&looks)?;
         let delay = entry.holder().map_or(0, |(_, details)| details.delay);
         let lock_delay = Duration::from_millis(delay).min(LONGEST_TTL);
-        let taken = entry.lease_length().map(|taken| taken.saturating_sub(lock_delay));
+        let taken = entry
+            .lease_length()
+            .map(|taken| taken.saturating_sub(lock_delay));
         let schedule = fit(self.ttl(args.ttl, taken)?)?.outlasted(lock_delay, Duration::ZERO);
         let request = Renew {
             key: key.clone(),
@@ -197,8 +230,8 @@ impl<'a> Claimed<'a> {
 
     /// Returns the TTL that was asked for, else the one that the lock was `taken` with.
     ///
-    /// The restart guard of other clients relies on the one in the lock's value (docs/redis.md, Restarted servers). So with several
-    /// nodes no renewal may make it longer.
+    /// The restart guard of other clients relies on the one in the lock's value (docs/redis.md,
+    /// Restarted servers). So with several nodes no renewal may make it longer.
     fn ttl(&self, asked: Option<Duration>, taken: Option<Duration>) -> Result<Duration, Failure> {
         match (asked, taken) {
             (Some(asked), Some(taken)) if self.nodes.len() > 1 && asked > taken => {
@@ -207,20 +240,29 @@ impl<'a> Claimed<'a> {
                 Err(self.usage(format!("--ttl is longer than the {taken} {why}")))
             }
             (Some(ttl), _) | (None, Some(ttl)) => Ok(ttl),
-            (None, None) => Err(self.usage("the lock does not say how long it was taken for; give --ttl".to_owned())),
+            (None, None) => Err(self
+                .usage("the lock does not say how long it was taken for; give --ttl".to_owned())),
         }
     }
 
-    /// Returns the fence to carry: the one that the nodes know, or the least one, which lowers no counter. One above all that the
-    /// nodes know is a typing error, and would stay with them.
+    /// Returns the fence to carry: the one that the nodes know, or the least one, which lowers no
+    /// counter. One above all that the nodes know is a typing error, and would stay with them.
     fn known_fence(&self, given: Option<Fence>, looks: &Observations) -> Result<Fence, Failure> {
-        let seen = looks.of_nodes.iter().flatten().map(|observation| observation.fence).collect::<Option<Vec<_>>>();
+        let seen = looks
+            .of_nodes
+            .iter()
+            .flatten()
+            .map(|observation| observation.fence)
+            .collect::<Option<Vec<_>>>();
         match (given, seen.and_then(|all| all.into_iter().max())) {
-            (Some(given), Some(highest)) if given > highest => {
-                Err(self.usage(format!("--fence {given} is above the last fence, {highest}")))
-            }
+            (Some(given), Some(highest)) if given > highest => Err(self.usage(format!(
+                "--fence {given} is above the last fence, {highest}"
+            ))),
             (Some(given), _) => Ok(given),
-            (None, _) => Ok(looks.census().fence(self.lock.token).unwrap_or(Fence::FIRST)),
+            (None, _) => Ok(looks
+                .census()
+                .fence(self.lock.token)
+                .unwrap_or(Fence::FIRST)),
         }
     }
 
@@ -229,12 +271,16 @@ impl<'a> Claimed<'a> {
     }
 
     async fn release(&self) -> Result<Outcome, Failure> {
-        let HeldLock { key, token, reach, .. } = self.lock;
-        // Observed first: with another list of nodes, only some of the lock's keys would be deleted.
+        let HeldLock {
+            key, token, reach, ..
+        } = self.lock;
+        // Observed first: with another list of nodes, only some of the lock's keys would be
+        // deleted.
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
         if looks.census().is_held_by(*token).is_none() {
-            // A node that hangs executes it when it resumes. Another node timeout is not spent on its reply.
+            // A node that hangs executes it when it resumes. Another node timeout is not spent on
+            // its reply.
             outside::release(&self.nodes, key, *token, None, WRITING).await;
             return Err(self.not_the_holder(&looks));
         }

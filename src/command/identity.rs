@@ -11,7 +11,8 @@ use crate::clock;
 use crate::lock::queue::Waiter;
 use crate::settings::LockSettings;
 
-/// The system's file of users. Not getpwuid(3): a directory service that hangs must not keep a job from running.
+/// The system's file of users. Not getpwuid(3): a directory service that hangs must not keep a job
+/// from running.
 const USERS: &str = "/etc/passwd";
 
 /// Number of bytes of that file which are read.
@@ -24,14 +25,18 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Returns the names. The user's is that of the environment, else that of the system's file of users, else its number.
+    /// Returns the names. The user's is that of the environment, else that of the system's file of
+    /// users, else its number.
     pub(super) fn new() -> Self {
-        let host =
-            nix::unistd::gethostname().map_or_else(|_| "?".to_owned(), |name| name.to_string_lossy().into_owned());
+        let host = nix::unistd::gethostname().map_or_else(
+            |_| "?".to_owned(),
+            |name| name.to_string_lossy().into_owned(),
+        );
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let user = variable("LOGNAME").or_else(|| variable("USER"));
-        let user =
-            user.or_else(|| name_in(&users(), Uid::effective())).unwrap_or_else(|| format!("uid {}", Uid::effective()));
+        let user = user
+            .or_else(|| name_in(&users(), Uid::effective()))
+            .unwrap_or_else(|| format!("uid {}", Uid::effective()));
         Self { host, user }
     }
 }
@@ -46,8 +51,12 @@ impl fmt::Display for Identity {
 /// Returns the text of the system's file of users; empty if it cannot be read.
 fn users() -> String {
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(USERS).and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
-    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
+    let read =
+        std::fs::File::open(USERS).and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
+    read.map_or_else(
+        |_| String::new(),
+        |_| String::from_utf8_lossy(&bytes).into_owned(),
+    )
 }
 
 /// Returns the name of the user with this number: lines `NAME:PASSWORD:NUMBER:…`.

@@ -68,7 +68,10 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     if !selection.patterns.is_empty() {
         reach.place.needs_server("inspect without a lock's name")?;
     }
-    let form = args.output.progress.form(args.output.log.form(), args.output.quiet);
+    let form = args
+        .output
+        .progress
+        .form(args.output.log.form(), args.output.quiet);
     let with_line = form == Form::Line;
     block_on(async {
         if let Some(every) = args.watch {
@@ -86,7 +89,10 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
 fn format(args: &InspectArgs, sources: &Sources) -> Result<InspectFormat, Failure> {
     match args.format {
         Some(format) if format != InspectFormat::Json && args.json && sources.typed("json") => {
-            Err(Failure::new(Outcome::Usage, "--json and --format contradict each other: give one of them"))
+            Err(Failure::new(
+                Outcome::Usage,
+                "--json and --format contradict each other: give one of them",
+            ))
         }
         Some(format) => Ok(format),
         None if args.json => Ok(InspectFormat::Json),
@@ -96,18 +102,31 @@ fn format(args: &InspectArgs, sources: &Sources) -> Result<InspectFormat, Failur
 
 impl Selection {
     fn new(args: &InspectArgs) -> Result<Self, Failure> {
-        let (patterns, names): (Vec<&String>, Vec<&String>) = args.words.iter().partition(|word| is_pattern(word));
+        let (patterns, names): (Vec<&String>, Vec<&String>) =
+            args.words.iter().partition(|word| is_pattern(word));
         let (prefix, every) = (args.nodes.prefix.clone(), "*".to_owned());
         let key = |name: &String| settings::key(&args.nodes, name);
-        let keys = args.keys.iter().chain(names).map(key).collect::<Result<Vec<_>, _>>()?;
+        let keys = args
+            .keys
+            .iter()
+            .chain(names)
+            .map(key)
+            .collect::<Result<Vec<_>, _>>()?;
         let read = |text: &String| {
-            let refusal = |error: PatternError| format!("{}: {}; -k takes any name", escape::text(text), error.msg);
+            let refusal = |error: PatternError| {
+                format!("{}: {}; -k takes any name", escape::text(text), error.msg)
+            };
             Pattern::new(text).map_err(|error| Failure::new(Outcome::Usage, refusal(error)))
         };
         let is_question = !keys.is_empty() || !patterns.is_empty();
         let patterns = if is_question { patterns } else { vec![&every] };
         let patterns = patterns.into_iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Self { keys, is_question, patterns, prefix })
+        Ok(Self {
+            keys,
+            is_question,
+            patterns,
+            prefix,
+        })
     }
 
     fn names(&self, key: &Key) -> bool {
@@ -116,24 +135,45 @@ impl Selection {
 }
 
 impl View {
-    async fn take(reach: &NodeSettings, selection: &Selection, with_line: bool) -> anyhow::Result<Self> {
+    async fn take(
+        reach: &NodeSettings,
+        selection: &Selection,
+        with_line: bool,
+    ) -> anyhow::Result<Self> {
         let stores = stores(&reach.place, reach.limit, AT_ONCE, None)?;
         let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;
         if unread.len() > nodes.quorum().tolerated() {
             let incomplete = Some(without_majority("cannot scan for locks", &nodes, &unread));
-            return Ok(Self { nodes, locks: Vec::new(), unread, incomplete });
+            return Ok(Self {
+                nodes,
+                locks: Vec::new(),
+                unread,
+                incomplete,
+            });
         }
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
-        // The first lock alone: a node that hangs then costs one node timeout, not one for every lock.
+        // The first lock alone: a node that hangs then costs one node timeout, not one for every
+        // lock.
         if let Some(key) = rest.next() {
-            let seen = look(&nodes, &key, reach.limit, wanted(MAX_WAITERS), &Faults::default(), |_| false).await;
+            let seen = look(
+                &nodes,
+                &key,
+                reach.limit,
+                wanted(MAX_WAITERS),
+                &Faults::default(),
+                |_| false,
+            )
+            .await;
             locks.push((key, seen));
         }
-        let away = locks.first().map(|(_, observations)| observations.away()).unwrap_or_default();
+        let away = locks
+            .first()
+            .map(|(_, observations)| observations.away())
+            .unwrap_or_default();
         // Locks that a scan found are shown unless a majority says that they are free.
         let is_shown = |key: &Key, observations: &Observations| {
             let census = observations.census();
@@ -142,23 +182,30 @@ impl View {
         let room = RefCell::new(Room::new(&nodes, away));
         let look_at = async |key: &Key, max_waiters: usize| {
             let away = room.borrow().away().clone();
-            let seen = look(&nodes, key, reach.limit, wanted(max_waiters), &away, |_| false).await;
+            let seen = look(&nodes, key, reach.limit, wanted(max_waiters), &away, |_| {
+                false
+            })
+            .await;
             if is_shown(key, &seen) {
                 room.borrow_mut().count(&nodes, &seen);
             }
             seen
         };
         let mut others =
-            stream::iter(rest.map(async |key| (look_at(&key, MAX_WAITERS_AT_ONCE).await, key))).buffered(AT_ONCE);
+            stream::iter(rest.map(async |key| (look_at(&key, MAX_WAITERS_AT_ONCE).await, key)))
+                .buffered(AT_ONCE);
         while let Some((observations, key)) = others.next().await {
             if is_shown(&key, &observations) {
                 locks.push((key, observations));
             }
         }
         drop(others);
-        // Locks with more waiters, one after the other: replies that are read at once have a limit in common.
-        for (key, observations) in
-            locks.iter_mut().skip(1).filter(|(_, observations)| observations.census().has_more_waiters())
+        // Locks with more waiters, one after the other: replies that are read at once have a limit
+        // in common.
+        for (key, observations) in locks
+            .iter_mut()
+            .skip(1)
+            .filter(|(_, observations)| observations.census().has_more_waiters())
         {
             *observations = look_at(key, MAX_WAITERS).await;
         }
@@ -167,19 +214,38 @@ impl View {
         if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
             return Err(without_majority("cannot observe all locks", &nodes, away.away()).into());
         }
-        Ok(Self { nodes, locks, unread, incomplete: None })
+        Ok(Self {
+            nodes,
+            locks,
+            unread,
+            incomplete: None,
+        })
     }
 
-    /// Returns the text for stdout. `None` if the locks are unknown and the form tells nothing else.
+    /// Returns the text for stdout. `None` if the locks are unknown and the form tells nothing
+    /// else.
     fn shown(&self, format: InspectFormat) -> Option<String> {
-        let Self { nodes, locks, unread, incomplete } = self;
+        let Self {
+            nodes,
+            locks,
+            unread,
+            incomplete,
+        } = self;
         match format {
-            InspectFormat::OpenMetrics => {
-                Some(programs::openmetrics(locks, nodes, unread, clock::unix_millis(SystemTime::now())))
-            }
+            InspectFormat::OpenMetrics => Some(programs::openmetrics(
+                locks,
+                nodes,
+                unread,
+                clock::unix_millis(SystemTime::now()),
+            )),
             _ if incomplete.is_some() => None,
             InspectFormat::Json => Some(programs::json(locks, nodes)),
-            InspectFormat::Table => Some(table::of(locks, nodes, unread, text::columns(std::io::stdout()))),
+            InspectFormat::Table => Some(table::of(
+                locks,
+                nodes,
+                unread,
+                text::columns(std::io::stdout()),
+            )),
         }
     }
 
@@ -189,45 +255,73 @@ impl View {
             return Err(failure.into());
         }
         let state = |observations: &Observations| observations.census().state();
-        let is_held = self.locks.iter().any(|(_, observations)| state(observations) == State::Held);
+        let is_held = self
+            .locks
+            .iter()
+            .any(|(_, observations)| state(observations) == State::Held);
         for (key, observations) in &self.locks {
             // A lock that a scan found, and that the user may not read, says nothing of the nodes.
             let faults = &observations.faults;
-            let is_forbidden = !faults.is_empty() && faults.iter().all(|there| there.fault.denied == Some(Denied::Key));
+            let is_forbidden = !faults.is_empty()
+                && faults
+                    .iter()
+                    .all(|there| there.fault.denied == Some(Denied::Key));
             let is_passed_over = is_forbidden && !selection.names(key);
             // A lock of which the nodes say different things may be the one that is held.
-            let decides = selection.is_question && !is_held && state(observations) == State::Unknown;
+            let decides =
+                selection.is_question && !is_held && state(observations) == State::Unknown;
             if (!observations.census().is_answered() && !is_passed_over) || decides {
                 return Err(unanswered(key, &self.nodes, &observations.faults).into());
             }
         }
-        Ok(if selection.is_question && !is_held { Outcome::No } else { Outcome::Done })
+        Ok(if selection.is_question && !is_held {
+            Outcome::No
+        } else {
+            Outcome::Done
+        })
     }
 }
 
 fn wanted(max_waiters: usize) -> Look {
-    Look { max_waiters, token: None }
+    Look {
+        max_waiters,
+        token: None,
+    }
 }
 
 fn without_majority(what: &str, nodes: &Nodes, faults: &Faults) -> Failure {
     let failure = failures::no_majority(faults, nodes.quorum());
-    Failure { message: format!("{what}: {}", failure.message), ..failure }
+    Failure {
+        message: format!("{what}: {}", failure.message),
+        ..failure
+    }
 }
 
-/// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be scanned.
-async fn find_locks(selection: &Selection, stores: &[Box<dyn Store>], with_line: bool) -> (Vec<Key>, Faults) {
+/// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be
+/// scanned.
+async fn find_locks(
+    selection: &Selection,
+    stores: &[Box<dyn Store>],
+    with_line: bool,
+) -> (Vec<Key>, Faults) {
     if selection.patterns.is_empty() {
         return Default::default();
     }
     let progress = StatusLine::new(with_line);
     let drawn = |seen: u64, of: u64| progress.draw(|| Status::Scan { seen, of }.line());
-    let matches =
-        |key: &Key| selection.patterns.iter().any(|pattern| pattern.matches(key.typed())) && !selection.names(key);
+    let matches = |key: &Key| {
+        selection
+            .patterns
+            .iter()
+            .any(|pattern| pattern.matches(key.typed()))
+            && !selection.names(key)
+    };
     let found = scan(stores, &selection.prefix, matches, drawn).await;
     (found.keys, found.faults)
 }
 
-/// Shows the locks every `every`, until a signal comes or the reader has gone. A failure is shown, and does not end it.
+/// Shows the locks every `every`, until a signal comes or the reader has gone. A failure is shown,
+/// and does not end it.
 async fn watch(
     reach: &NodeSettings,
     selection: &Selection,
@@ -240,7 +334,12 @@ async fn watch(
         // Opened each time, so that a node that came back is found at once.
         let text = match View::take(reach, selection, false).await {
             Ok(view) => {
-                let told = || view.incomplete.as_ref().map(|failure| format!("{failure}\n")).unwrap_or_default();
+                let told = || {
+                    view.incomplete
+                        .as_ref()
+                        .map(|failure| format!("{failure}\n"))
+                        .unwrap_or_default()
+                };
                 view.shown(format).unwrap_or_else(told)
             }
             Err(error) => format!("{error:#}\n"),
@@ -252,16 +351,31 @@ async fn watch(
     }
 }
 
-/// Returns the text for a redraw: on a terminal in place of the last one, cut to its height; else below it.
+/// Returns the text for a redraw: on a terminal in place of the last one, cut to its height; else
+/// below it.
 fn screen(text: &str, is_data: bool) -> String {
     let stdout = std::io::stdout();
     let rows = text::rows(&stdout).filter(|_| !is_data && stdout.is_terminal());
-    let Some(rows) = rows else { return if is_data { text.to_owned() } else { format!("{text}\n") } };
+    let Some(rows) = rows else {
+        return if is_data {
+            text.to_owned()
+        } else {
+            format!("{text}\n")
+        };
+    };
     let room = rows.saturating_sub(1).max(1);
     let lines: Vec<&str> = text.lines().collect();
-    let shown = if lines.len() > room { room - 1 } else { lines.len() };
+    let shown = if lines.len() > room {
+        room - 1
+    } else {
+        lines.len()
+    };
     let drawn = lines[..shown].join("\x1b[K\n");
     let left = lines.len() - shown;
-    let more = if left > 0 { format!("\x1b[K\n… and {left} more lines") } else { String::new() };
+    let more = if left > 0 {
+        format!("\x1b[K\n… and {left} more lines")
+    } else {
+        String::new()
+    };
     format!("\x1b[H{drawn}{more}\x1b[K\n\x1b[J")
 }

@@ -20,17 +20,28 @@ impl Config {
         let lines = Lines::new(shown, text);
         let table = DeTable::parse(text).map_err(|error| {
             let position = lines.position(error.span().unwrap_or_default());
-            fault(&position, escape::text(&error.message().replace('\n', "; ")))
+            fault(
+                &position,
+                escape::text(&error.message().replace('\n', "; ")),
+            )
         })?;
         for (name, value) in in_order(table.get_ref()) {
             let position = lines.position(name.span());
             match (name.get_ref().as_ref(), value.get_ref()) {
-                ("defaults", DeValue::Table(settings)) => self.add_section(&lines, Section::Defaults, settings)?,
+                ("defaults", DeValue::Table(settings)) => {
+                    self.add_section(&lines, Section::Defaults, settings)?;
+                }
                 ("lock", DeValue::Table(sections)) => {
                     for (name, settings) in in_order(sections) {
-                        let (pattern, position) = (name.get_ref().clone().into_owned(), lines.position(name.span()));
+                        let (pattern, position) = (
+                            name.get_ref().clone().into_owned(),
+                            lines.position(name.span()),
+                        );
                         if let Err(error) = Pattern::new(&pattern) {
-                            return Err(fault(&position, format!("{}: {}", escape::text(&pattern), error.msg)));
+                            return Err(fault(
+                                &position,
+                                format!("{}: {}", escape::text(&pattern), error.msg),
+                            ));
                         }
                         let DeValue::Table(settings) = settings.get_ref() else {
                             return Err(fault(&position, "lock needs a name: [lock.NAME]"));
@@ -43,7 +54,10 @@ impl Config {
                 }
                 (other, DeValue::Table(_)) => return Err(unknown(&position, other, TOP)),
                 (other, _) => {
-                    let why = format!("{} stands outside of a section; put it below [defaults]", escape::text(other));
+                    let why = format!(
+                        "{} stands outside of a section; put it below [defaults]",
+                        escape::text(other)
+                    );
                     return Err(fault(&position, why));
                 }
             }
@@ -51,14 +65,27 @@ impl Config {
         Ok(())
     }
 
-    fn add_section(&mut self, lines: &Lines, section: Section, table: &DeTable) -> Result<(), Failure> {
+    fn add_section(
+        &mut self,
+        lines: &Lines,
+        section: Section,
+        table: &DeTable,
+    ) -> Result<(), Failure> {
         for (name, value) in in_order(table) {
             let position = lines.position(name.span());
             let name = name.get_ref().clone().into_owned();
-            let texts =
-                texts(value.get_ref()).map_err(|why| fault(&position, format!("{}: {why}", escape::text(&name))))?;
-            let origin = Origin { position, section: section.clone(), earlier: self.sections.len() };
-            self.settings.push(Setting { name, texts, origin });
+            let texts = texts(value.get_ref())
+                .map_err(|why| fault(&position, format!("{}: {why}", escape::text(&name))))?;
+            let origin = Origin {
+                position,
+                section: section.clone(),
+                earlier: self.sections.len(),
+            };
+            self.settings.push(Setting {
+                name,
+                texts,
+                origin,
+            });
         }
         self.sections.push(section);
         Ok(())
@@ -66,7 +93,9 @@ impl Config {
 }
 
 /// Entries in the order of their lines.
-fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+fn in_order<'a, 'i>(
+    table: &'a DeTable<'i>,
+) -> Vec<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
@@ -88,7 +117,9 @@ fn text(value: &DeValue) -> Result<String, &'static str> {
         DeValue::Float(number) => Ok(number.as_str().to_owned()),
         DeValue::Boolean(is_on) => Ok(is_on.to_string()),
         DeValue::Datetime(_) => Err("write the value in quotes"),
-        DeValue::Array(_) | DeValue::Table(_) => Err("write a string, a number, true, false, or an array of strings"),
+        DeValue::Array(_) | DeValue::Table(_) => {
+            Err("write a string, a number, true, false, or an array of strings")
+        }
     }
 }
 
@@ -101,11 +132,17 @@ struct Lines {
 
 impl Lines {
     fn new(shown: &str, text: &str) -> Self {
-        Self { file: shown.into(), ends: text.match_indices('\n').map(|(at, _)| at).collect() }
+        Self {
+            file: shown.into(),
+            ends: text.match_indices('\n').map(|(at, _)| at).collect(),
+        }
     }
 
     fn position(&self, span: Range<usize>) -> Position {
-        Position { file: self.file.clone(), line: self.ends.partition_point(|end| *end < span.start) + 1 }
+        Position {
+            file: self.file.clone(),
+            line: self.ends.partition_point(|end| *end < span.start) + 1,
+        }
     }
 }
 
@@ -121,7 +158,13 @@ mod tests {
 
     fn settings(text: &str) -> Vec<(String, String, String)> {
         let config = parse(text).unwrap_or_else(|failure| panic!("{failure}"));
-        let shown = |setting: Setting| (setting.name.clone(), setting.texts.join("|"), setting.origin.to_string());
+        let shown = |setting: Setting| {
+            (
+                setting.name.clone(),
+                setting.texts.join("|"),
+                setting.origin.to_string(),
+            )
+        };
         config.settings.into_iter().map(shown).collect()
     }
 
@@ -137,7 +180,10 @@ mod tests {
             ("drift", "0.02", "f:13 [lock.\"x-*\"]"),
             ("slots", "16", "f:14 [lock.\"x-*\"]"),
         ];
-        assert_eq!(settings(text), wanted.map(|(a, b, c)| (a.into(), b.into(), c.into())));
+        assert_eq!(
+            settings(text),
+            wanted.map(|(a, b, c)| (a.into(), b.into(), c.into()))
+        );
     }
 
     const TEXT: &str = "([\\[\\]\"'=.,{}\\n\\PC ]|defaults|lock){0,40}";
@@ -163,12 +209,19 @@ mod tests {
             ("[profile.p]\nnode = 'a'\n", 1, "unknown name profile"),
             ("[lock]\nttl = '1m'\n", 2, "[lock.NAME]"),
             ("[lock.'a[']\nttl = '1m'\n", 1, "a[: invalid range pattern"),
-            ("[defaults]\nttl = 2020-01-01\n", 2, "ttl: write the value in quotes"),
+            (
+                "[defaults]\nttl = 2020-01-01\n",
+                2,
+                "ttl: write the value in quotes",
+            ),
             ("[defaults]\nnode = [['a']]\n", 2, "node: "),
             ("[defaults.ttl]\nx = 1\n", 1, "ttl: "),
         ] {
             let failure = parse(text).expect_err(text).to_string();
-            assert!(failure.starts_with(&format!("f:{line}: ")) && failure.contains(words), "{text:?}: {failure}");
+            assert!(
+                failure.starts_with(&format!("f:{line}: ")) && failure.contains(words),
+                "{text:?}: {failure}"
+            );
             assert!(!failure.contains('\n'), "{failure:?}");
         }
     }

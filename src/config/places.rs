@@ -1,8 +1,9 @@
 //! Which files are read, and which of them are refused.
 //!
 //! 1. Never one of the working directory: a checkout must not redirect locks.
-//! 2. A standard file that another user owns or may write to is refused: under `sudo` with a kept HOME, that user would choose
-//!    root's nodes and password file. A file that was named is the caller's choice.
+//! 2. A standard file that another user owns or may write to is refused: under `sudo` with a kept
+//!    HOME, that user would choose root's nodes and password file. A file that was named is the
+//!    caller's choice.
 
 use std::ffi::OsString;
 use std::fs::Metadata;
@@ -55,24 +56,44 @@ enum Kind {
     Named,
 }
 
-/// Returns the files to read, of which later ones go before earlier ones: the one that `--config` names, or the standard ones.
+/// Returns the files to read, of which later ones go before earlier ones: the one that `--config`
+/// names, or the standard ones.
 pub(super) fn of(named: Option<&Path>) -> Vec<Place> {
     match named {
         Some(path) if path == Path::new(NO_FILE) => Vec::new(),
-        Some(path) => vec![Place { path: path.to_owned(), kind: Kind::Named }],
+        Some(path) => vec![Place {
+            path: path.to_owned(),
+            kind: Kind::Named,
+        }],
         None => {
             let is_own = Uid::current() == Uid::effective() && Gid::current() == Gid::effective();
-            let system = Place { path: SYSTEM.into(), kind: Kind::System };
-            let user = is_own.then(|| users(|name| std::env::var_os(name))).flatten();
-            std::iter::once(system).chain(user.map(|path| Place { path, kind: Kind::User })).collect()
+            let system = Place {
+                path: SYSTEM.into(),
+                kind: Kind::System,
+            };
+            let user = is_own
+                .then(|| users(|name| std::env::var_os(name)))
+                .flatten();
+            std::iter::once(system)
+                .chain(user.map(|path| Place {
+                    path,
+                    kind: Kind::User,
+                }))
+                .collect()
         }
     }
 }
 
-/// Returns the path of the user's file. Relative directories are ignored (XDG Base Directory Specification).
+/// Returns the path of the user's file. Relative directories are ignored (XDG Base Directory
+/// Specification).
 fn users(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+    let absolute = |name| {
+        variable(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let folder = absolute("XDG_CONFIG_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
     Some(folder.join("rlock/config.toml"))
 }
 
@@ -81,11 +102,17 @@ impl Place {
     pub(super) fn read(&self) -> Result<Option<Contents>, Failure> {
         let shown = escape::text(&self.path.to_string_lossy());
         match self.text() {
-            Ok((text, is_private)) => Ok(Some(Contents { shown, text, is_private })),
+            Ok((text, is_private)) => Ok(Some(Contents {
+                shown,
+                text,
+                is_private,
+            })),
             Err(error) if self.may_be_missing(error.kind()) => Ok(None),
             Err(error) => {
                 let why = match error.kind() {
-                    ErrorKind::NotFound => "there is no such file; --config takes the path of one, or none".to_owned(),
+                    ErrorKind::NotFound => {
+                        "there is no such file; --config takes the path of one, or none".to_owned()
+                    }
                     ErrorKind::InvalidData => "it is not UTF-8".to_owned(),
                     _ => error.to_string(),
                 };
@@ -101,7 +128,8 @@ impl Place {
             return Err(io::Error::other(why));
         }
         // With room for the whole file, it is read at once.
-        let mut text = String::with_capacity(usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0) + 64);
+        let mut text =
+            String::with_capacity(usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0) + 64);
         if file.take(LARGEST).read_to_string(&mut text)? as u64 >= LARGEST {
             return Err(io::Error::other(format!("it has {LARGEST} bytes or more")));
         }
@@ -111,7 +139,8 @@ impl Place {
     fn may_be_missing(&self, error: ErrorKind) -> bool {
         match (self.kind, error) {
             (Kind::System | Kind::User, ErrorKind::NotFound | ErrorKind::NotADirectory) => true,
-            // HOME may be left over from another user. A file that is there and cannot be read is an error (as git does).
+            // HOME may be left over from another user. A file that is there and cannot be read is
+            // an error (as git does).
             (Kind::User, ErrorKind::PermissionDenied) => self.path.symlink_metadata().is_err(),
             _ => false,
         }
@@ -123,9 +152,12 @@ fn foreign(metadata: &Metadata) -> Option<String> {
     let (user, owner) = (Uid::effective().as_raw(), metadata.uid());
     if owner != user && owner != 0 {
         let remedy = "set HOME, or name a file with --config";
-        Some(format!("it belongs to uid {owner}, not to uid {user} or root; {remedy}"))
+        Some(format!(
+            "it belongs to uid {owner}, not to uid {user} or root; {remedy}"
+        ))
     } else {
-        (metadata.mode() & 0o002 != 0).then(|| "every user may write to it; run chmod o-w".to_owned())
+        (metadata.mode() & 0o002 != 0)
+            .then(|| "every user may write to it; run chmod o-w".to_owned())
     }
 }
 
@@ -155,15 +187,38 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
         for path in [dir.path().join("none"), file.join("none")] {
-            for (kind, is_fine) in [(Kind::System, true), (Kind::User, true), (Kind::Named, false)] {
-                assert_eq!(Place { path: path.clone(), kind }.read().is_ok(), is_fine, "{kind:?} {path:?}");
+            for (kind, is_fine) in [
+                (Kind::System, true),
+                (Kind::User, true),
+                (Kind::Named, false),
+            ] {
+                assert_eq!(
+                    Place {
+                        path: path.clone(),
+                        kind
+                    }
+                    .read()
+                    .is_ok(),
+                    is_fine,
+                    "{kind:?} {path:?}"
+                );
             }
         }
         std::fs::write(&file, b"\xff").unwrap();
-        let failure = Place { path: file, kind: Kind::User }.read().unwrap_err();
+        let failure = Place {
+            path: file,
+            kind: Kind::User,
+        }
+        .read()
+        .unwrap_err();
         assert!(failure.message.ends_with("it is not UTF-8"), "{failure}");
         for kind in [Kind::System, Kind::User, Kind::Named] {
-            let failure = Place { path: dir.path().to_owned(), kind }.read().unwrap_err();
+            let failure = Place {
+                path: dir.path().to_owned(),
+                kind,
+            }
+            .read()
+            .unwrap_err();
             assert_eq!(failure.outcome, Outcome::Config);
         }
     }
@@ -173,9 +228,19 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let read = |mode: u32, kind| {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            Place { path: file.path().to_owned(), kind }.read().map(|read| read.map(|contents| contents.is_private))
+            Place {
+                path: file.path().to_owned(),
+                kind,
+            }
+            .read()
+            .map(|read| read.map(|contents| contents.is_private))
         };
-        assert!(read(0o646, Kind::User).unwrap_err().message.contains("chmod o-w"));
+        assert!(
+            read(0o646, Kind::User)
+                .unwrap_err()
+                .message
+                .contains("chmod o-w")
+        );
         assert_eq!(read(0o646, Kind::Named).unwrap(), Some(false));
         assert_eq!(read(0o640, Kind::System).unwrap(), Some(false));
         assert_eq!(read(0o600, Kind::User).unwrap(), Some(true));

@@ -1,4 +1,5 @@
-//! One attempt to take the lock: ask every node, count the votes, and leave nothing behind if it fails.
+//! One attempt to take the lock: ask every node, count the votes, and leave nothing behind if it
+//! fails.
 //!
 //! The rules are [`Ballot`]'s. Here requests go out, replies come in, and the clock is read.
 
@@ -21,11 +22,12 @@ use crate::lock::schedule::Schedule;
 use crate::lock::waiting::Tried;
 use crate::store::{Answer, Claim, Pending, Queue, QueueAction, Renewal, Vote, Wakes};
 
-/// Time that the remaining nodes have once the outcome is certain: they may report a refusal, a duplicate server, or the
-/// current holder.
+/// Time that the remaining nodes have once the outcome is certain: they may report a refusal, a
+/// duplicate server, or the current holder.
 const SETTLING: Duration = Duration::from_millis(15);
 
-/// An attempt that is under way. It must be brought to an end: [`Attempt::hold`], [`Attempt::undo`], or the release of its claim.
+/// An attempt that is under way. It must be brought to an end: [`Attempt::hold`],
+/// [`Attempt::undo`], or the release of its claim.
 pub struct Attempt {
     nodes: Nodes,
     claim: Claim,
@@ -48,7 +50,8 @@ enum Reply {
 enum Phase {
     /// The votes decide.
     Voting,
-    /// The outcome is certain but for the confirm round. The remaining nodes are waited for until then.
+    /// The outcome is certain but for the confirm round. The remaining nodes are waited for until
+    /// then.
     Settling(Instant),
     /// The nodes that granted are told the fence.
     Confirming,
@@ -56,7 +59,12 @@ enum Phase {
 
 impl Attempt {
     /// Asks all nodes at once, with a limit of one node timeout for all.
-    pub fn start(nodes: &Nodes, claim: Claim, schedule: Schedule, guard: RestartGuard) -> std::io::Result<Self> {
+    pub fn start(
+        nodes: &Nodes,
+        claim: Claim,
+        schedule: Schedule,
+        guard: RestartGuard,
+    ) -> std::io::Result<Self> {
         let alarm = Alarm::new()?;
         let begun = clock::now();
         let ask = |index: usize| -> Pending<(usize, Reply)> {
@@ -64,7 +72,12 @@ impl Attempt {
             Box::pin(async move { (index, Reply::Answer(begun, Box::new(answer.await))) })
         };
         let min_uptime = claim.min_uptime.unwrap_or_default();
-        let terms = ballot::Rules { token: claim.token, schedule, guard, min_uptime };
+        let terms = ballot::Rules {
+            token: claim.token,
+            schedule,
+            guard,
+            min_uptime,
+        };
         Ok(Self {
             nodes: nodes.clone(),
             replies: (0..nodes.len()).map(ask).collect(),
@@ -103,7 +116,8 @@ impl Attempt {
 
     /// Returns the outcome of the votes so far, as if no other came.
     pub fn tally_so_far(&self) -> Tally {
-        self.ballot.tally(clock::now(), |node| self.nodes[node].name())
+        self.ballot
+            .tally(clock::now(), |node| self.nodes[node].name())
     }
 
     /// Returns the time until which more votes are waited for; `None` if the outcome is certain.
@@ -115,10 +129,15 @@ impl Attempt {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
             (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Failed, Phase::Voting | Phase::Settling(_)) if self.replies.is_empty() || ballot.is_decided() => {
+            (Verdict::Failed, Phase::Voting | Phase::Settling(_))
+                if self.replies.is_empty() || ballot.is_decided() =>
+            {
                 None
             }
-            (Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed, Phase::Voting) => {
+            (
+                Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed,
+                Phase::Voting,
+            ) => {
                 self.phase = Phase::Settling(self.ends.min(clock::now() + SETTLING));
                 self.waits_until()
             }
@@ -129,9 +148,12 @@ impl Attempt {
         }
     }
 
-    /// Begins the next phase, if there is one. The time of this one is over, or every node has answered.
+    /// Begins the next phase, if there is one. The time of this one is over, or every node has
+    /// answered.
     fn go_on(&mut self) -> bool {
-        let Phase::Settling(_) = self.phase else { return false };
+        let Phase::Settling(_) = self.phase else {
+            return false;
+        };
         let (fence, now) = match self.ballot.verdict() {
             Verdict::Misaligned => return self.align(),
             Verdict::Unconfirmed(fence) => (fence, clock::now()),
@@ -143,14 +165,19 @@ impl Attempt {
         for node in self.ballot.confirm(fence) {
             let asked = clock::now();
             let renewal = self.nodes[node].renew(&self.claim.confirmation(fence));
-            self.replies.push(Box::pin(async move { (node, Reply::Confirmed(asked, renewal.await)) }));
+            self.replies.push(Box::pin(async move {
+                (node, Reply::Confirmed(asked, renewal.await))
+            }));
         }
         true
     }
 
-    /// Asks nodes that gave another slot for the one with the most votes. Returns whether there are slots at all.
+    /// Asks nodes that gave another slot for the one with the most votes. Returns whether there are
+    /// slots at all.
     fn align(&mut self) -> bool {
-        let Some(slots) = self.claim.details.mode.number() else { return false };
+        let Some(slots) = self.claim.details.mode.number() else {
+            return false;
+        };
         let (index, nodes) = self.ballot.align(self.claim.index, slots);
         (self.claim.index, self.claim.is_exact) = (index, true);
         self.phase = Phase::Voting;
@@ -158,7 +185,9 @@ impl Attempt {
         self.ends = asked + self.schedule.node_timeout();
         for node in nodes {
             let answer = self.nodes[node].acquire(&self.claim);
-            self.replies.push(Box::pin(async move { (node, Reply::Answer(asked, Box::new(answer.await))) }));
+            self.replies.push(Box::pin(async move {
+                (node, Reply::Answer(asked, Box::new(answer.await)))
+            }));
         }
         true
     }
@@ -169,13 +198,22 @@ impl Attempt {
             Reply::Answer(asked, answer) => {
                 self.ballot.answered(node, asked, *answer, now);
             }
-            Reply::Confirmed(asked, Renewal::Renewed(until, _)) => self.ballot.confirmed(node, asked, until),
-            Reply::Confirmed(_, Renewal::Lost(how, _)) => self.ballot.discount(node, Discount::Lost(how), now),
-            Reply::Confirmed(_, Renewal::Broken(..)) => {
-                self.ballot.discount(node, Discount::Lost(Revoked::TakenOver), now);
+            Reply::Confirmed(asked, Renewal::Renewed(until, _)) => {
+                self.ballot.confirmed(node, asked, until);
             }
-            Reply::Confirmed(_, Renewal::Healed(..)) => self.ballot.discount(node, Discount::Unconfirmed, now),
-            Reply::Confirmed(_, Renewal::Failed(fault)) => self.ballot.failed_to_confirm(node, fault),
+            Reply::Confirmed(_, Renewal::Lost(how, _)) => {
+                self.ballot.discount(node, Discount::Lost(how), now);
+            }
+            Reply::Confirmed(_, Renewal::Broken(..)) => {
+                self.ballot
+                    .discount(node, Discount::Lost(Revoked::TakenOver), now);
+            }
+            Reply::Confirmed(_, Renewal::Healed(..)) => {
+                self.ballot.discount(node, Discount::Unconfirmed, now);
+            }
+            Reply::Confirmed(_, Renewal::Failed(fault)) => {
+                self.ballot.failed_to_confirm(node, fault);
+            }
         }
     }
 
@@ -184,7 +222,8 @@ impl Attempt {
         self.ballot.offered(node);
     }
 
-    /// Takes the lock that the tally found won. Nodes that have not answered yet may still grant it.
+    /// Takes the lock that the tally found won. Nodes that have not answered yet may still grant
+    /// it.
     pub fn hold(mut self, fence: Fence) -> Holding {
         let index = self.ballot.index();
         self.claim.index = index;
@@ -198,17 +237,28 @@ impl Attempt {
                 }
             })
         });
-        let grant = Grant { claim: self.claim, schedule: self.schedule, fence, lease: self.ballot.lease() };
+        let grant = Grant {
+            claim: self.claim,
+            schedule: self.schedule,
+            fence,
+            lease: self.ballot.lease(),
+        };
         Holding::new(self.nodes, grant, self.alarm, &open, replies.collect())
     }
 
-    /// Returns the result of the attempt, which has come to `tally`. `is_complete`: it was not cut short.
+    /// Returns the result of the attempt, which has come to `tally`. `is_complete`: it was not cut
+    /// short.
     pub fn tried(&self, tally: Tally, is_complete: bool) -> Tried {
-        let (ballot, name) = (&self.ballot, |node: usize| self.nodes[node].name().to_owned());
+        let (ballot, name) = (&self.ballot, |node: usize| {
+            self.nodes[node].name().to_owned()
+        });
         let mut refusals = Faults::default();
-        ballot.refusals().for_each(|(node, fault)| self.nodes.add_fault(&mut refusals, node, fault));
+        ballot
+            .refusals()
+            .for_each(|(node, fault)| self.nodes.add_fault(&mut refusals, node, fault));
         let wakes = |node: usize| self.nodes[node].queue().map(Queue::wakes);
-        let denies_wakeups = |node: &usize| ballot.has_voted(*node) && wakes(*node) == Some(Wakes::Denied);
+        let denies_wakeups =
+            |node: &usize| ballot.has_voted(*node) && wakes(*node) == Some(Wakes::Denied);
         Tried {
             tally,
             is_complete,
@@ -220,16 +270,24 @@ impl Attempt {
             rank: ballot.rank(),
             longest_ttl: ballot.longest_ttl(),
             refusals,
-            no_uptime: ballot.unguarded().map(|(node, why)| (name(node), why.to_owned())),
-            no_queue: ballot.unqueued().map(|(node, why)| (name(node), why.to_owned())),
+            no_uptime: ballot
+                .unguarded()
+                .map(|(node, why)| (name(node), why.to_owned())),
+            no_queue: ballot
+                .unqueued()
+                .map(|(node, why)| (name(node), why.to_owned())),
             no_wakeups: (0..self.nodes.len()).find(denies_wakeups).map(name),
         }
     }
 
-    /// Ends the waiters with `--supersede` that came before `ticket`, the place that this attempt would have had in the queue. The
-    /// request is on its way to each node; a majority's replies are waited for, not for long.
+    /// Ends the waiters with `--supersede` that came before `ticket`, the place that this attempt
+    /// would have had in the queue. The request is on its way to each node; a majority's replies
+    /// are waited for, not for long.
     pub async fn announce(&self, ticket: Ticket) {
-        let claim = Claim { ticket: Some(ticket), ..self.claim.clone() };
+        let claim = Claim {
+            ticket: Some(ticket),
+            ..self.claim.clone()
+        };
         let (mut heard, needed) = (0, self.nodes.quorum().needed());
         let replies = self.nodes.ask(
             super::STRAGGLERS,
@@ -242,27 +300,44 @@ impl Attempt {
         replies.await;
     }
 
-    /// Sends a release to every node that granted, or that may yet, behind its SET. The waiter keeps its place in the queues.
+    /// Sends a release to every node that granted, or that may yet, behind its SET. The waiter
+    /// keeps its place in the queues.
     pub async fn undo(&self) {
         let which = self.ballot.may_have_set();
         if !which.is_empty() {
-            let queue = self.claim.ticket.clone().map_or(QueueAction::None, QueueAction::Keep);
-            release(&self.nodes, &which, &self.claim.release(queue), super::STRAGGLERS).await;
+            let queue = self
+                .claim
+                .ticket
+                .clone()
+                .map_or(QueueAction::None, QueueAction::Keep);
+            release(
+                &self.nodes,
+                &which,
+                &self.claim.release(queue),
+                super::STRAGGLERS,
+            )
+            .await;
         }
     }
 }
 
-/// Returns what a vote means that comes when the lock is held already, in slot `index`. A late grant is as good as a renewal
-/// that found the counter it raised; one of another slot is to be moved.
+/// Returns what a vote means that comes when the lock is held already, in slot `index`. A late
+/// grant is as good as a renewal that found the counter it raised; one of another slot is to be
+/// moved.
 fn late(vote: Vote, index: u16) -> Renewal {
     match vote {
-        Vote::Granted { fence, index: other, .. } if other != index => {
-            Renewal::Lost(Revoked::Missing, Some(fence.get()))
-        }
+        Vote::Granted {
+            fence,
+            index: other,
+            ..
+        } if other != index => Renewal::Lost(Revoked::Missing, Some(fence.get())),
         Vote::Granted { until, fence, .. } => Renewal::Renewed(until, Some(fence.get())),
         Vote::Held(_) => Renewal::Lost(Revoked::TakenOver, None),
         Vote::Reserved(_) | Vote::Superseded(_) => Renewal::Lost(Revoked::Missing, None),
-        Vote::Restarted => Renewal::Failed(Fault::new(FaultKind::Unavailable, "it restarted a short while ago")),
+        Vote::Restarted => Renewal::Failed(Fault::new(
+            FaultKind::Unavailable,
+            "it restarted a short while ago",
+        )),
         Vote::Failed(fault) => Renewal::Failed(fault),
     }
 }

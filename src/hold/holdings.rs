@@ -1,9 +1,13 @@
-//! The locks of one run, taken one after another in the order of their names (`lock::key`), held together, given back as one.
+//! The locks of one run, taken one after another in the order of their names (`lock::key`), held
+//! together, given back as one.
 //!
 //! 1. Each lock is waited for as if it were the only one, while those before it are renewed.
-//! 2. So a run waits only for a lock behind all that it holds, and no runs wait for each other in a circle.
-//! 3. If a lock is lost before the last one is taken, all are given back, and the run begins anew. Its patience goes on.
-//! 4. Once all are held, the loss of one is the loss of all. `lock::lease` tells what a change of one means for the others.
+//! 2. So a run waits only for a lock behind all that it holds, and no runs wait for each other in a
+//!    circle.
+//! 3. If a lock is lost before the last one is taken, all are given back, and the run begins anew.
+//!    Its patience goes on.
+//! 4. Once all are held, the loss of one is the loss of all. `lock::lease` tells what a change of
+//!    one means for the others.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -36,8 +40,9 @@ pub enum Taken<O, C> {
     Cancelled(C),
 }
 
-/// Takes `locks` by the rules of `waiting`, which has just begun. Unless it ends with all of them, nothing is left on the nodes.
-/// `changed` hears of each lock that is kept while another one is waited for. `cancelled`: see [`wait`].
+/// Takes `locks` by the rules of `waiting`, which has just begun. Unless it ends with all of them,
+/// nothing is left on the nodes. `changed` hears of each lock that is kept while another one is
+/// waited for. `cancelled`: see [`wait`].
 pub async fn take<T: Claimant, C>(
     locks: &[Nodes],
     mut waiting: Waiting,
@@ -135,7 +140,9 @@ impl Holdings {
 
     /// Returns the token and the fence of each lock.
     pub fn grants(&self) -> impl Iterator<Item = (Token, Fence)> {
-        self.held.iter().map(|holding| (holding.token(), holding.fence()))
+        self.held
+            .iter()
+            .map(|holding| (holding.token(), holding.fence()))
     }
 
     /// Returns the number of the slot of each lock that has slots.
@@ -173,7 +180,8 @@ impl Holdings {
         if self.held.is_empty() {
             return std::future::pending().await;
         }
-        let (change, lock, _) = select_all(self.held.iter_mut().map(|holding| Box::pin(holding.next()))).await;
+        let (change, lock, _) =
+            select_all(self.held.iter_mut().map(|holding| Box::pin(holding.next()))).await;
         let deadline = match &change {
             Change::Extended(end) | Change::Shielded(end) => self.leases.until(lock, *end),
             Change::Lost(loss) => {
@@ -182,7 +190,11 @@ impl Holdings {
             }
             Change::Trouble(..) | Change::Refused(..) | Change::Unshielded => None,
         };
-        Changed { lock, change, deadline }
+        Changed {
+            lock,
+            change,
+            deadline,
+        }
     }
 
     /// Removes our queue entries from nodes that gave no vote; see [`Holding::leave_queue`].
@@ -190,9 +202,14 @@ impl Holdings {
         join_all(self.held.iter().map(Holding::leave_queue)).await;
     }
 
-    /// Gives all locks back, the last one first, and each leaves `remains`. Returns the outcome for each.
+    /// Gives all locks back, the last one first, and each leaves `remains`. Returns the outcome for
+    /// each.
     pub async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
-        let last_first = self.held.into_iter().rev().map(|holding| holding.release(remains));
+        let last_first = self
+            .held
+            .into_iter()
+            .rev()
+            .map(|holding| holding.release(remains));
         join_all(last_first).await.into_iter().rev().collect()
     }
 }

@@ -1,7 +1,7 @@
-//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]), keeping it ([`holding`]); and the locks of one
-//! run, taken one after another and kept ([`holdings`]).
-//! Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or break it ([`outside`]). A run asks whether another
-//! has succeeded ([`once`]).
+//! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]),
+//! keeping it ([`holding`]); and the locks of one run, taken one after another and kept
+//! ([`holdings`]). Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or
+//! break it ([`outside`]). A run asks whether another has succeeded ([`once`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.
 
@@ -47,12 +47,15 @@ impl Nodes {
 
     /// Whether node `node` wakes the waiter, or the holder that listens.
     fn wakes(&self, node: usize) -> bool {
-        self[node].queue().is_some_and(|queue| queue.wakes() == Wakes::Yes)
+        self[node]
+            .queue()
+            .is_some_and(|queue| queue.wakes() == Wakes::Yes)
     }
 
-    /// Sends each node its `request`, all at once, and hands each reply to `heard`, until that says that it has heard enough
-    /// or `limit` is over. Nodes whose request is `None` are not asked. Returns the faults that `heard` found in replies, and
-    /// the timeouts of the nodes that were silent; no timeouts if `heard` had enough.
+    /// Sends each node its `request`, all at once, and hands each reply to `heard`, until that says
+    /// that it has heard enough or `limit` is over. Nodes whose request is `None` are not asked.
+    /// Returns the faults that `heard` found in replies, and the timeouts of the nodes that were
+    /// silent; no timeouts if `heard` had enough.
     pub async fn ask<T>(
         &self,
         limit: Duration,
@@ -60,7 +63,10 @@ impl Nodes {
         mut heard: impl FnMut(usize, T) -> Result<bool, Fault>,
     ) -> Faults {
         let ends = clock::now() + limit;
-        let asked = self.iter().enumerate().filter_map(|(node, there)| Some((node, request(node, there.as_ref())?)));
+        let asked = self
+            .iter()
+            .enumerate()
+            .filter_map(|(node, there)| Some((node, request(node, there.as_ref())?)));
         let mut silent = Vec::with_capacity(self.len());
         let mut faults = Faults::default();
         let mut replies: FuturesUnordered<_> = asked
@@ -107,7 +113,10 @@ struct Hints {
 impl Hints {
     /// Begins to wait for them.
     fn new(nodes: &Nodes) -> Self {
-        Self { next: nodes.iter().map(|node| node.next()).collect(), nodes: nodes.clone() }
+        Self {
+            next: nodes.iter().map(|node| node.next()).collect(),
+            nodes: nodes.clone(),
+        }
     }
 
     /// Returns the next one, and the node that it is of. May be dropped and called again.
@@ -125,7 +134,8 @@ impl Hints {
     }
 }
 
-/// Longest wait for the replies to a failed attempt's release, and to leaving the queue. No decision depends on them.
+/// Longest wait for the replies to a failed attempt's release, and to leaving the queue. No
+/// decision depends on them.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The outcome of a release.
@@ -135,7 +145,8 @@ pub enum ReleaseOutcome {
     Ours,
     /// It was not ours any more: lost before the release.
     NotOurs(Revoked),
-    /// No majority answered. The release was written; a key that it did not reach expires by itself.
+    /// No majority answered. The release was written; a key that it did not reach expires by
+    /// itself.
     Unconfirmed(Faults),
 }
 
@@ -153,13 +164,19 @@ async fn caught_up(nodes: &Nodes) {
     join_all(nodes.iter().map(|node| node.caught_up())).await;
 }
 
-/// Sends `release` to the nodes `which`. Returns when a majority has deleted the key, or all have answered, and every release
-/// is written: a node that hangs executes it when it resumes. The replies are waited for `limit` at most, and then the
-/// writing as long again.
-async fn release(nodes: &Nodes, which: &[usize], release: &Release, limit: Duration) -> ReleaseCount {
+/// Sends `release` to the nodes `which`. Returns when a majority has deleted the key, or all have
+/// answered, and every release is written: a node that hangs executes it when it resumes. The
+/// replies are waited for `limit` at most, and then the writing as long again.
+async fn release(
+    nodes: &Nodes,
+    which: &[usize],
+    release: &Release,
+    limit: Duration,
+) -> ReleaseCount {
     let needed = nodes.quorum().needed().min(which.len());
     let mut count = ReleaseCount::default();
-    let request = |node: usize, there: &dyn Node| which.contains(&node).then(|| there.release(release));
+    let request =
+        |node: usize, there: &dyn Node| which.contains(&node).then(|| there.release(release));
     let faults = nodes.ask(limit, request, |node, reply| {
         match reply {
             ReleaseReply::Released => count.ours += 1,
@@ -170,7 +187,11 @@ async fn release(nodes: &Nodes, which: &[usize], release: &Release, limit: Durat
     });
     count.faults = faults.await;
     // A node that answered may have been sent the release on an older connection too.
-    let mut written: FuturesUnordered<_> = which.iter().map(|&node| nodes[node].written()).collect();
-    clock::until(clock::now() + limit, async { while written.next().await.is_some() {} }).await;
+    let mut written: FuturesUnordered<_> =
+        which.iter().map(|&node| nodes[node].written()).collect();
+    clock::until(clock::now() + limit, async {
+        while written.next().await.is_some() {}
+    })
+    .await;
     count
 }

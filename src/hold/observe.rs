@@ -19,9 +19,11 @@ pub struct Observations {
 }
 
 impl Observations {
-    /// Returns the nodes that will not answer another question soon either, whatever lock it is about.
+    /// Returns the nodes that will not answer another question soon either, whatever lock it is
+    /// about.
     pub fn away(&self) -> Faults {
-        self.faults.only(|fault| matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown))
+        self.faults
+            .only(|fault| matches!(fault.kind, FaultKind::Unavailable | FaultKind::Unknown))
     }
 
     /// Returns what the answers come to.
@@ -44,15 +46,24 @@ pub struct Room {
 impl Room {
     /// Room for each of the `nodes`, of which those `away` are not asked.
     pub fn new(nodes: &Nodes, away: Faults) -> Self {
-        Self { left: vec![ROOM; nodes.len()], away, is_overfull: false }
+        Self {
+            left: vec![ROOM; nodes.len()],
+            away,
+            is_overfull: false,
+        }
     }
 
     /// Counts `seen`. A node that has told more than there is room for is not asked any more.
     pub fn count(&mut self, nodes: &Nodes, seen: &Observations) {
         for (node, observation) in seen.of_nodes.iter().enumerate() {
-            let takes = observation.as_ref().map_or(0, |observation| observation.size);
+            let takes = observation
+                .as_ref()
+                .map_or(0, |observation| observation.size);
             if takes > self.left[node] && self.away.of(node).is_none() {
-                let why = format!("its locks take over {} MiB; name those that are meant", ROOM >> 20);
+                let why = format!(
+                    "its locks take over {} MiB; name those that are meant",
+                    ROOM >> 20
+                );
                 self.is_overfull = true;
                 nodes.add_fault(&mut self.away, node, Fault::new(FaultKind::Unknown, why));
             }
@@ -71,9 +82,23 @@ impl Room {
     }
 }
 
-/// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for `limit`.
-pub async fn observe(nodes: &Nodes, key: &Key, limit: Duration, enough: impl Fn(&Census) -> bool) -> Observations {
-    look(nodes, key, limit, Look::default(), &Faults::default(), enough).await
+/// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for
+/// `limit`.
+pub async fn observe(
+    nodes: &Nodes,
+    key: &Key,
+    limit: Duration,
+    enough: impl Fn(&Census) -> bool,
+) -> Observations {
+    look(
+        nodes,
+        key,
+        limit,
+        Look::default(),
+        &Faults::default(),
+        enough,
+    )
+    .await
 }
 
 /// The same, and asks for `token` first: of many members, not all are told.
@@ -84,7 +109,10 @@ pub async fn observe_token(
     limit: Duration,
     enough: impl Fn(&Census) -> bool,
 ) -> Observations {
-    let wanted = Look { token: Some(token), max_waiters: 0 };
+    let wanted = Look {
+        token: Some(token),
+        max_waiters: 0,
+    };
     look(nodes, key, limit, wanted, &Faults::default(), enough).await
 }
 
@@ -97,8 +125,12 @@ pub async fn look(
     away: &Faults,
     enough: impl Fn(&Census) -> bool,
 ) -> Observations {
-    let mut seen = Observations { of_nodes: vec![None; nodes.len()], faults: away.clone() };
-    let request = |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, wanted));
+    let mut seen = Observations {
+        of_nodes: vec![None; nodes.len()],
+        faults: away.clone(),
+    };
+    let request =
+        |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, wanted));
     let faults = nodes.ask(limit, request, |node, observation| {
         seen.of_nodes[node] = Some(observation?);
         Ok(enough(&seen.census()))

@@ -1,7 +1,8 @@
 //! `--once`: whether a run has succeeded under a lock already, asked while it is held.
 //!
-//! A success is written on each node that its release reaches. If those are a majority, one of them is among any majority that
-//! grants the lock afterwards. So one node that knows it is enough to skip the command, and a majority without one to run it.
+//! A success is written on each node that its release reaches. If those are a majority, one of them
+//! is among any majority that grants the lock afterwards. So one node that knows it is enough to
+//! skip the command, and a majority without one to run it.
 
 use std::io;
 use std::time::Duration;
@@ -16,10 +17,11 @@ use crate::lock::key::Key;
 use crate::lock::last::Entry;
 use crate::lock::schedule::Schedule;
 
-/// Asks `nodes` for a success under the lock `key`, which is the first one of `holdings`, no older than `within`. Asks until so
-/// little of the lease is left that it must be renewed.
+/// Asks `nodes` for a success under the lock `key`, which is the first one of `holdings`, no older
+/// than `within`. Asks until so little of the lease is left that it must be renewed.
 ///
-/// Returns the run that has succeeded, if one has; or the nodes that failed, if too few have told. *Unknown is not no.*
+/// Returns the run that has succeeded, if one has; or the nodes that failed, if too few have told.
+/// *Unknown is not no.*
 pub async fn run_before(
     nodes: &Nodes,
     key: &Key,
@@ -27,7 +29,9 @@ pub async fn run_before(
     holdings: &Holdings,
     within: Duration,
 ) -> io::Result<Result<Option<Box<Entry>>, Faults>> {
-    let Some((token, _)) = holdings.grants().next() else { return Ok(Ok(None)) };
+    let Some((token, _)) = holdings.grants().next() else {
+        return Ok(Ok(None));
+    };
     let mut alarm = Alarm::new()?;
     loop {
         let looks = observe_token(nodes, key, token, schedule.node_timeout(), |census| {

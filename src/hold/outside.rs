@@ -1,4 +1,5 @@
-//! Work on a lock from outside the rlock that took it: renew, release and break, each on all nodes at once.
+//! Work on a lock from outside the rlock that took it: renew, release and break, each on all nodes
+//! at once.
 
 use std::time::Duration;
 
@@ -9,7 +10,9 @@ use crate::lock::key::Key;
 use crate::lock::last::Note;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::store::{ForceUnlock, Node, Pending, QueueAction, Release, ReleaseReply, Renew, Renewal};
+use crate::store::{
+    ForceUnlock, Node, Pending, QueueAction, Release, ReleaseReply, Renew, Renewal,
+};
 
 /// The nodes that did what they were asked, and those that gave no answer.
 pub struct Count {
@@ -32,7 +35,8 @@ impl Count {
     }
 }
 
-/// Sends each node its request, and counts the nodes whose reply `has_done` finds to say that they did it. All are waited for.
+/// Sends each node its request, and counts the nodes whose reply `has_done` finds to say that they
+/// did it. All are waited for.
 async fn count<T>(
     nodes: &Nodes,
     limit: Duration,
@@ -48,7 +52,8 @@ async fn count<T>(
     Count { done, faults }
 }
 
-/// Extends the lock everywhere. Returns the count, and the end of the lease if a majority extended it.
+/// Extends the lock everywhere. Returns the count, and the end of the lease if a majority extended
+/// it.
 pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Option<Instant>) {
     let mut ends = Vec::with_capacity(nodes.len());
     let request = |_, there: &dyn Node| Some(there.renew(renew));
@@ -63,11 +68,26 @@ pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Opt
     (count.await, nodes.quorum().reached_by(ends))
 }
 
-/// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are waited for: no holder renews this
-/// lock, and a key that stays at a slow node would stay for its whole TTL.
-pub async fn release(nodes: &Nodes, key: &Key, token: Token, note: Option<Note>, limit: Duration) -> Count {
+/// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are
+/// waited for: no holder renews this lock, and a key that stays at a slow node would stay for its
+/// whole TTL.
+pub async fn release(
+    nodes: &Nodes,
+    key: &Key,
+    token: Token,
+    note: Option<Note>,
+    limit: Duration,
+) -> Count {
     let (key, queue) = (key.clone(), QueueAction::None);
-    let release = Release { key, token, queue, mode: None, parked: None, note, as_redisson: false };
+    let release = Release {
+        key,
+        token,
+        queue,
+        mode: None,
+        parked: None,
+        note,
+        as_redisson: false,
+    };
     let request = |_, there: &dyn Node| Some(there.release(&release));
     let count = count(nodes, limit, request, |reply| match reply {
         ReleaseReply::Released => Ok(true),
@@ -77,7 +97,8 @@ pub async fn release(nodes: &Nodes, key: &Key, token: Token, note: Option<Note>,
     count.await
 }
 
-/// Takes the key from its holder at each node, as `how` says for it; `None`: that node is not asked.
+/// Takes the key from its holder at each node, as `how` says for it; `None`: that node is not
+/// asked.
 pub async fn force_unlock<'a>(
     nodes: &Nodes,
     key: &Key,
@@ -97,9 +118,13 @@ mod tests {
     fn nodes_without_an_answer_decide_nothing_where_they_could() {
         let count = |done, silent| {
             let mut faults = Faults::default();
-            (0..silent).for_each(|node| faults.push(node, "node", Fault::timeout(Duration::from_secs(1))));
+            (0..silent)
+                .for_each(|node| faults.push(node, "node", Fault::timeout(Duration::from_secs(1))));
             Count { done, faults }.is_majority(Quorum::of(3))
         };
-        assert_eq!((count(2, 1), count(1, 1), count(0, 2), count(1, 0)), (Some(true), None, None, Some(false)));
+        assert_eq!(
+            (count(2, 1), count(1, 1), count(0, 2), count(1, 0)),
+            (Some(true), None, None, Some(false))
+        );
     }
 }

@@ -9,8 +9,8 @@ use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::store::Store;
 
-/// Room for the names that one node tells, in bytes: some 20,000 of ordinary length. A server that invents names must not use
-/// our memory up.
+/// Room for the names that one node tells, in bytes: some 20,000 of ordinary length. A server that
+/// invents names must not use our memory up.
 const ROOM: usize = 4 << 20;
 
 /// Bytes that a name takes besides its own, which are kept twice.
@@ -24,8 +24,8 @@ pub struct ScanResult {
     pub faults: Faults,
 }
 
-/// Walks through the keys of all nodes at once. `wanted` chooses among the locks under `prefix`; `progress` is told how
-/// many keys have been looked at, of how many.
+/// Walks through the keys of all nodes at once. `wanted` chooses among the locks under `prefix`;
+/// `progress` is told how many keys have been looked at, of how many.
 pub async fn scan(
     stores: &[Box<dyn Store>],
     prefix: &str,
@@ -53,13 +53,20 @@ pub async fn scan(
     };
     let mut all = BTreeSet::new();
     let mut faults = Faults::default();
-    for (node, walked) in join_all(stores.iter().map(|store| walk(store.as_ref()))).await.into_iter().enumerate() {
+    for (node, walked) in join_all(stores.iter().map(|store| walk(store.as_ref())))
+        .await
+        .into_iter()
+        .enumerate()
+    {
         match walked {
             Ok(keys) => all.extend(keys),
             Err(fault) => faults.push(node, stores[node].name(), fault),
         }
     }
-    ScanResult { keys: all.into_iter().collect(), faults }
+    ScanResult {
+        keys: all.into_iter().collect(),
+        faults,
+    }
 }
 
 fn cannot_list() -> Fault {
@@ -67,7 +74,9 @@ fn cannot_list() -> Fault {
 }
 
 fn too_many() -> Fault {
-    let why =
-        format!("its locks' names take over {} MiB; name the locks, or give a pattern that fewer match", ROOM >> 20);
+    let why = format!(
+        "its locks' names take over {} MiB; name the locks, or give a pattern that fewer match",
+        ROOM >> 20
+    );
     Fault::new(FaultKind::Unknown, why)
 }

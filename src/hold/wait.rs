@@ -1,8 +1,8 @@
-//! Drives a wait for one lock: `lock::waiting` decides, and here its actions are taken and its events awaited. Several locks are
-//! waited for one after another: [`super::holdings`].
+//! Drives a wait for one lock: `lock::waiting` decides, and here its actions are taken and its
+//! events awaited. Several locks are waited for one after another: [`super::holdings`].
 //!
-//! Nodes, randomness, the claim, the reports and the end by a signal are passed in. The clock is [`crate::clock`], which tests
-//! replace by a virtual one.
+//! Nodes, randomness, the claim, the reports and the end by a signal are passed in. The clock is
+//! [`crate::clock`], which tests replace by a virtual one.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -32,8 +32,9 @@ pub enum Waited<O, C> {
     Cancelled(C),
 }
 
-/// Waits for the lock at `nodes` by the rules of `waiting`, which has just begun. Unless it ends with the lock, nothing of the wait is
-/// left on the nodes. `cancelled` may be dropped and called again; the first value that it returns ends the wait.
+/// Waits for the lock at `nodes` by the rules of `waiting`, which has just begun. Unless it ends
+/// with the lock, nothing of the wait is left on the nodes. `cancelled` may be dropped and called
+/// again; the first value that it returns ends the wait.
 pub async fn wait<T: Claimant, C>(
     nodes: &Nodes,
     waiting: &mut Waiting,
@@ -41,7 +42,15 @@ pub async fn wait<T: Claimant, C>(
     alarm: &mut Alarm,
     cancelled: &mut impl AsyncFnMut() -> C,
 ) -> anyhow::Result<Waited<T::Outer, C>> {
-    let mut driver = Driver { nodes, waiting, claimant, alarm, hints: Hints::new(nodes), attempt: None, leaving: None };
+    let mut driver = Driver {
+        nodes,
+        waiting,
+        claimant,
+        alarm,
+        hints: Hints::new(nodes),
+        attempt: None,
+        leaving: None,
+    };
     let waited = driver.until_over(cancelled).await;
     if !matches!(waited, Ok(Waited::Won(..))) {
         nodes.iter().for_each(|node| node.gives_up());
@@ -65,7 +74,10 @@ struct Driver<'a, T: Claimant> {
 }
 
 impl<T: Claimant> Driver<'_, T> {
-    async fn until_over<C>(&mut self, cancelled: &mut impl AsyncFnMut() -> C) -> anyhow::Result<Waited<T::Outer, C>> {
+    async fn until_over<C>(
+        &mut self,
+        cancelled: &mut impl AsyncFnMut() -> C,
+    ) -> anyhow::Result<Waited<T::Outer, C>> {
         let mut event = Event::Tick;
         loop {
             let mut reply = None;
@@ -101,12 +113,19 @@ impl<T: Claimant> Driver<'_, T> {
         match action {
             Action::Try { ticket, min_uptime } => self.start(ticket.as_ref(), min_uptime)?,
             Action::CountNow => {
-                let tried = self.attempt.as_ref().map(|attempt| attempt.tried(attempt.tally_so_far(), false));
-                return Ok(ControlFlow::Continue(tried.map(|tried| Event::Tried(Box::new(tried)))));
+                let tried = self
+                    .attempt
+                    .as_ref()
+                    .map(|attempt| attempt.tried(attempt.tally_so_far(), false));
+                return Ok(ControlFlow::Continue(
+                    tried.map(|tried| Event::Tried(Box::new(tried))),
+                ));
             }
             Action::Undo(place) => {
                 self.undo(place).await;
-                let subscribed = (0..self.nodes.len()).filter(|&node| self.nodes.wakes(node)).count();
+                let subscribed = (0..self.nodes.len())
+                    .filter(|&node| self.nodes.wakes(node))
+                    .count();
                 return Ok(ControlFlow::Continue(Some(Event::Undone { subscribed })));
             }
             Action::Leave => self.leave().await,
@@ -142,8 +161,14 @@ impl<T: Claimant> Driver<'_, T> {
     fn start(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>) -> io::Result<()> {
         let options = self.waiting.options();
         let claim = self.claimant.claim(ticket.cloned(), min_uptime);
-        self.leaving = ticket.map(|ticket| claim.release(QueueAction::Leave(ticket.waiter.clone())));
-        self.attempt = Some(Attempt::start(self.nodes, claim, options.schedule, options.restart_guard)?);
+        self.leaving =
+            ticket.map(|ticket| claim.release(QueueAction::Leave(ticket.waiter.clone())));
+        self.attempt = Some(Attempt::start(
+            self.nodes,
+            claim,
+            options.schedule,
+            options.restart_guard,
+        )?);
         self.hints = Hints::new(self.nodes);
         Ok(())
     }
@@ -154,7 +179,8 @@ impl<T: Claimant> Driver<'_, T> {
             let due = self.waiting.wake_at();
             self.claimant.redraw(self.waiting);
             let until = due.min(self.claimant.redraw_at());
-            // The alarm comes before the wake-ups: a node that wakes without end must not keep the waiter from its attempts.
+            // The alarm comes before the wake-ups: a node that wakes without end must not keep the
+            // waiter from its attempts.
             tokio::select! {
                 biased;
                 tally = tallied(&mut self.attempt) => {
@@ -230,7 +256,8 @@ pub trait Claimant {
     /// Hears which of its locks all that follows is about.
     fn turn_to(&mut self, lock: usize);
 
-    /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now on.
+    /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now
+    /// on.
     fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim;
 
     /// Hears that the last claim is undone: no key of it is left.
@@ -239,7 +266,8 @@ pub trait Claimant {
     /// Returns an entry for the queue of another lock.
     fn waiter(&mut self) -> Waiter;
 
-    /// Asks the outer rlock of `token`, the holder, to let it run under this lock and all others that it wants. May be dropped.
+    /// Asks the outer rlock of `token`, the holder, to let it run under this lock and all others
+    /// that it wants. May be dropped.
     fn join(
         &mut self,
         token: Token,

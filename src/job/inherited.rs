@@ -1,4 +1,5 @@
-//! The state that rlock inherited: signal dispositions, the signal mask, which of descriptors 0 to 2 were open.
+//! The state that rlock inherited: signal dispositions, the signal mask, which of descriptors 0 to
+//! 2 were open.
 //!
 //! The command must inherit the same: nohup's ignored HUP, a supervisor's closed stdin.
 
@@ -13,8 +14,8 @@ use super::signals::{IGNORED, changed};
 
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: with no new action sigaction only writes the present one to `action`, which is zeroed and so initialised
-    // whatever it returns.
+    // SAFETY: with no new action sigaction only writes the present one to `action`, which is zeroed
+    // and so initialised whatever it returns.
     let action = unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -35,18 +36,24 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Captures the inherited state, then does for rlock what Rust's runtime does before `main`, and more. Must be called
-    /// before any file is opened or any handler set.
+    /// Captures the inherited state, then does for rlock what Rust's runtime does before `main`,
+    /// and more. Must be called before any file is opened or any handler set.
     /// 1. Unblock all signals.
     /// 2. Ignore the signals of a failed write: it is an error, not rlock's death.
-    /// 3. Open `/dev/null` in the place of each closed descriptor from 0 to 2, so that no file of rlock's becomes its stdout
-    ///    or stderr. Writing to one that was closed still fails.
+    /// 3. Open `/dev/null` in the place of each closed descriptor from 0 to 2, so that no file of
+    ///    rlock's becomes its stdout or stderr. Writing to one that was closed still fails.
     pub fn capture() -> io::Result<Self> {
         let mut mask = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), Some(&mut mask))?;
+        sigprocmask(
+            SigmaskHow::SIG_SETMASK,
+            Some(&SigSet::empty()),
+            Some(&mut mask),
+        )?;
         let inherited = Self {
             mask,
-            ignored: changed().filter(|signal| is_ignored(*signal as i32)).collect(),
+            ignored: changed()
+                .filter(|signal| is_ignored(*signal as i32))
+                .collect(),
             closed: (0..3).filter(|fd| is_closed(*fd)).collect(),
         };
         for which in IGNORED {
@@ -54,7 +61,11 @@ impl Inherited {
             unsafe { signal(which, SigHandler::SigIgn) }?;
         }
         for fd in &inherited.closed {
-            let access = if *fd == libc::STDIN_FILENO { OFlag::O_RDWR } else { OFlag::O_RDONLY };
+            let access = if *fd == libc::STDIN_FILENO {
+                OFlag::O_RDWR
+            } else {
+                OFlag::O_RDONLY
+            };
             // open(2) takes the lowest free number, which is `fd`.
             let _ = open("/dev/null", access, Mode::empty())?.into_raw_fd();
         }
@@ -66,11 +77,17 @@ impl Inherited {
         self.ignored.contains(&signal)
     }
 
-    /// Restores the inherited state. For a child before exec: allocates nothing, makes async-signal-safe calls only.
+    /// Restores the inherited state. For a child before exec: allocates nothing, makes
+    /// async-signal-safe calls only.
     pub fn restore(&self) -> io::Result<()> {
         for which in changed() {
-            let action = if self.ignored(which) { SigHandler::SigIgn } else { SigHandler::SigDfl };
-            // SAFETY: no handler is installed; rlock's are removed before the mask could let them run here.
+            let action = if self.ignored(which) {
+                SigHandler::SigIgn
+            } else {
+                SigHandler::SigDfl
+            };
+            // SAFETY: no handler is installed; rlock's are removed before the mask could let them
+            // run here.
             unsafe { signal(which, action) }?;
         }
         for fd in &self.closed {

@@ -1,4 +1,5 @@
-//! Starting the command: exec'd directly, in a process group of its own, with everything as rlock inherited it.
+//! Starting the command: exec'd directly, in a process group of its own, with everything as rlock
+//! inherited it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -21,10 +22,12 @@ use crate::lock::instant::Instant;
 /// The search path if PATH is unset (execvp(3)).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Runs `prepare` in a new process and executes `command` there. Returns after the exec, or with the error.
+/// Runs `prepare` in a new process and executes `command` there. Returns after the exec, or with
+/// the error.
 ///
 /// # Safety
-/// `prepare` runs in a fork of a process with threads: it may make system calls, and must neither allocate nor panic.
+/// `prepare` runs in a fork of a process with threads: it may make system calls, and must neither
+/// allocate nor panic.
 unsafe fn execute(
     command: &mut Command,
     prepare: impl FnMut() -> io::Result<()> + Clone + Send + Sync + 'static,
@@ -34,7 +37,9 @@ unsafe fn execute(
         // A script without `#!`. glibc's execvp(3) has a shell run it, and musl's does not.
         Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
             let mut scripts = candidates(command.get_program()).into_iter();
-            let script = scripts.find(|path| access(path, AccessFlags::X_OK).is_ok()).ok_or(error)?;
+            let script = scripts
+                .find(|path| access(path, AccessFlags::X_OK).is_ok())
+                .ok_or(error)?;
             let mut shell = Command::new("/bin/sh");
             shell.arg(script).args(command.get_args());
             for (name, value) in command.get_envs() {
@@ -61,14 +66,21 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Starts `command` and arms `guard` to kill it at `kill_at`. Returns after the exec, or with the error that prevented it.
-    pub fn start(command: &mut Command, inherited: &Inherited, guard: &Guard, kill_at: Instant) -> io::Result<Self> {
+    /// Starts `command` and arms `guard` to kill it at `kill_at`. Returns after the exec, or with
+    /// the error that prevented it.
+    pub fn start(
+        command: &mut Command,
+        inherited: &Inherited,
+        guard: &Guard,
+        kill_at: Instant,
+    ) -> io::Result<Self> {
         let rlock = nix::unistd::getpid();
         let (arm, inherited) = (guard.arming(kill_at), inherited.clone());
         let prepare = move || {
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
-            // In case rlock and its guard are killed at once. It fires when the forking thread ends: rlock's first, which
-            // lasts as long as rlock. rlock may have died before the call.
+            // In case rlock and its guard are killed at once. It fires when the forking thread
+            // ends: rlock's first, which lasts as long as rlock. rlock may have died before the
+            // call.
             prctl::set_pdeathsig(Signal::SIGKILL)?;
             if getppid() != rlock {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -76,11 +88,18 @@ impl Leader {
             arm()?;
             inherited.restore()?;
             // The machine may have been suspended since the lock was won.
-            if clock::now() >= kill_at { Err(io::Error::from_raw_os_error(TOO_LATE)) } else { Ok(()) }
+            if clock::now() >= kill_at {
+                Err(io::Error::from_raw_os_error(TOO_LATE))
+            } else {
+                Ok(())
+            }
         };
-        // SAFETY: it makes system calls and stores numbers, and allocates nothing: a system error is a number too.
+        // SAFETY: it makes system calls and stores numbers, and allocates nothing: a system error
+        // is a number too.
         let started = unsafe { execute(command, prepare) };
-        Ok(Self { pid: started.inspect_err(|_| guard.disarm())? })
+        Ok(Self {
+            pid: started.inspect_err(|_| guard.disarm())?,
+        })
     }
 
     /// The process group's id, which is the leader's pid.
@@ -88,7 +107,8 @@ impl Leader {
         self.pid
     }
 
-    /// Returns how it ended, if it did. Leaves the zombie: until it is reaped, the kernel does not reuse the group's number.
+    /// Returns how it ended, if it did. Leaves the zombie: until it is reaped, the kernel does not
+    /// reuse the group's number.
     pub fn exit_status(&self) -> Option<ExitStatus> {
         let Change { code, status, .. } = peek(Some(self.pid), libc::WEXITED | libc::WNOWAIT)?;
         Some(match code {
@@ -116,19 +136,29 @@ pub(super) struct Change {
     status: i32,
 }
 
-/// Returns the next change of the state of `child`, or of any child, without waiting for it. `flags`: those of waitid(2).
+/// Returns the next change of the state of `child`, or of any child, without waiting for it.
+/// `flags`: those of waitid(2).
 ///
 /// nix knows no real-time signals: of a child that one killed it only says EINVAL.
 pub(super) fn peek(child: Option<Pid>, flags: i32) -> Option<Change> {
-    let (kind, id) = child.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid.as_raw().unsigned_abs()));
+    let (kind, id) = child.map_or((libc::P_ALL, 0), |pid| {
+        (libc::P_PID, pid.as_raw().unsigned_abs())
+    });
     // SAFETY: a siginfo_t of zeros is a valid one, and waitid writes to nothing else.
     let (result, info) = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        (libc::waitid(kind, id, &raw mut info, flags | libc::WNOHANG), info)
+        (
+            libc::waitid(kind, id, &raw mut info, flags | libc::WNOHANG),
+            info,
+        )
     };
     // SAFETY: waitid(2) sets both fields, or leaves the pid at zero.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    (result == 0 && pid != 0).then(|| Change { child: Pid::from_raw(pid), code: info.si_code, status })
+    (result == 0 && pid != 0).then(|| Change {
+        child: Pid::from_raw(pid),
+        code: info.si_code,
+        status,
+    })
 }
 
 /// Returns the first file that exists of those that an exec of `program` tries.
@@ -143,5 +173,7 @@ fn candidates(program: &OsStr) -> Vec<PathBuf> {
     }
     let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     // An empty entry is the current directory.
-    env::split_paths(&path).map(|dir| Path::new(".").join(dir).join(program)).collect()
+    env::split_paths(&path)
+        .map(|dir| Path::new(".").join(dir).join(program))
+        .collect()
 }

@@ -1,7 +1,8 @@
 //! The controlling terminal: its foreground group, and handing it over.
 //!
-//! The command has a group of its own, so it cannot read the terminal until rlock gives it. rlock gives it when the kernel
-//! stops the command with SIGTTIN or SIGTTOU, as sudo does. Until then less has it in `rlock run … | less`.
+//! The command has a group of its own, so it cannot read the terminal until rlock gives it. rlock
+//! gives it when the kernel stops the command with SIGTTIN or SIGTTOU, as sudo does. Until then
+//! less has it in `rlock run … | less`.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +21,14 @@ pub struct Terminal {
 impl Terminal {
     pub fn open() -> Self {
         let flags = libc::O_CLOEXEC | libc::O_NOCTTY;
-        Self { tty: OpenOptions::new().read(true).write(true).custom_flags(flags).open("/dev/tty").ok() }
+        Self {
+            tty: OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(flags)
+                .open("/dev/tty")
+                .ok(),
+        }
     }
 
     /// Returns whether rlock, the command of `group` or another job is in the foreground.
@@ -48,8 +56,8 @@ impl Terminal {
     }
 }
 
-/// Blocks SIGTTOU, which would stop rlock in the background when it hands the terminal over, or writes to one with `tostop`
-/// (tcsetpgrp(3)). The command gets the inherited mask.
+/// Blocks SIGTTOU, which would stop rlock in the background when it hands the terminal over, or
+/// writes to one with `tostop` (tcsetpgrp(3)). The command gets the inherited mask.
 pub fn block_sigttou() {
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGTTOU);

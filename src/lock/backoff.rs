@@ -1,5 +1,5 @@
-//! How long to pause: a waiter before its next attempt, a holder before it repeats a renewal that failed. Pauses are random,
-//! so that clients which collided do not collide again in step.
+//! How long to pause: a waiter before its next attempt, a holder before it repeats a renewal that
+//! failed. Pauses are random, so that clients which collided do not collide again in step.
 //!
 //! `lock::waiting` chooses a waiter's pause among these. Each `random` is in [0, 1).
 
@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use super::blocker::Blocker;
 
-/// Longest pause of a waiter while no majority of the nodes votes. It notices that they are back this much later at most.
+/// Longest pause of a waiter while no majority of the nodes votes. It notices that they are back
+/// this much later at most.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or go to a stopped host.
+/// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or
+/// go to a stopped host.
 const BACKSTOP: Duration = Duration::from_secs(10);
 
 /// Longest pause of any waiter.
@@ -41,30 +43,42 @@ pub fn doubled(pause: Duration, failures: u32, most: Duration) -> Duration {
     pause.saturating_mul(1 << failures.min(16)).min(most)
 }
 
-/// Returns the pause after votes were split: up to a tenth of a second, twice that after each further split.
+/// Returns the pause after votes were split: up to a tenth of a second, twice that after each
+/// further split.
 ///
-/// It is random over its whole range, or waiters that tied would tie again (Raft's election timeouts, Ongaro and Ousterhout
-/// 2014, section 5.2).
+/// It is random over its whole range, or waiters that tied would tie again (Raft's election
+/// timeouts, Ongaro and Ousterhout 2014, section 5.2).
 pub fn split(splits: u32, random: f64) -> Duration {
-    Duration::from_millis(5) + doubled(Duration::from_millis(40), splits, Duration::from_millis(320)).mul_f64(random)
+    Duration::from_millis(5)
+        + doubled(
+            Duration::from_millis(40),
+            splits,
+            Duration::from_millis(320),
+        )
+        .mul_f64(random)
 }
 
-/// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the holder's TTL.
+/// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the
+/// holder's TTL.
 pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
     let pause = SHORTEST_POLL + POLL_RANGE.mul_f64(random.clamp(0.0, 1.0));
     holder_ttl.map_or(pause, |ttl| pause.min(over(ttl)))
 }
 
-/// Returns the pause of a waiter of rank `rank` while `blocker` has the lock or its turn and no node wakes it.
-/// `subscribed`: a majority of the nodes will wake it when the lock is free.
+/// Returns the pause of a waiter of rank `rank` while `blocker` has the lock or its turn and no
+/// node wakes it. `subscribed`: a majority of the nodes will wake it when the lock is free.
 pub fn recheck(blocker: &Blocker, rank: Option<u32>, subscribed: bool, random: f64) -> Duration {
-    let Some(rank) = rank.filter(|_| subscribed) else { return poll(blocker.left(), random) };
+    let Some(rank) = rank.filter(|_| subscribed) else {
+        return poll(blocker.left(), random);
+    };
     if rank == 0 && blocker.is_foreign() {
         // A foreign client knows no queue and wakes no waiter.
         return poll(blocker.left(), random);
     }
     // The further behind, the seldomer: 500 waiters look some 15 times a second in all.
-    let backstop = BACKSTOP.max(BACKSTOP_PER_RANK.saturating_mul(rank)).min(LONGEST);
+    let backstop = BACKSTOP
+        .max(BACKSTOP_PER_RANK.saturating_mul(rank))
+        .min(LONGEST);
     let ends = blocker.left().map_or(LONGEST, over);
     ends.saturating_add(by_rank(Some(rank))).min(backstop)
 }
@@ -74,7 +88,8 @@ pub fn by_rank(rank: Option<u32>) -> Duration {
     PER_RANK.saturating_mul(rank.unwrap_or(0)).min(LONGEST)
 }
 
-/// Returns when a key with the TTL `ttl` is certainly gone: the server told whole milliseconds, rounded down.
+/// Returns when a key with the TTL `ttl` is certainly gone: the server told whole milliseconds,
+/// rounded down.
 fn over(ttl: Duration) -> Duration {
     ttl.saturating_add(Duration::from_millis(1))
 }
@@ -90,22 +105,30 @@ pub struct Absence {
 }
 
 impl Absence {
-    /// Counts an attempt in which `voted` nodes gave a vote; `needed` make a majority. One more than before is a node that
-    /// came back: others may follow. `counts_in`: time until a majority counts, if that is known.
+    /// Counts an attempt in which `voted` nodes gave a vote; `needed` make a majority. One more
+    /// than before is a node that came back: others may follow. `counts_in`: time until a majority
+    /// counts, if that is known.
     pub fn note(&mut self, voted: usize, needed: usize, counts_in: Option<Duration>) {
         let is_back = voted >= needed || voted > self.voted;
-        self.attempts = if is_back { 0 } else { self.attempts.saturating_add(1) };
+        self.attempts = if is_back {
+            0
+        } else {
+            self.attempts.saturating_add(1)
+        };
         self.voted = voted;
         self.counts_in = counts_in;
     }
 
-    /// Returns the pause before the next attempt: as after any failed exchange, and twice as long after each further one. If it is
-    /// known when a majority counts, it ends then.
+    /// Returns the pause before the next attempt: as after any failed exchange, and twice as long
+    /// after each further one. If it is known when a majority counts, it ends then.
     pub fn pause(&self, range: Duration, random: f64) -> Duration {
         if let Some(counts_in) = self.counts_in {
             return counts_in + retry(range, random);
         }
-        retry(doubled(range, self.attempts.saturating_sub(1), AWAY.max(range)), random)
+        retry(
+            doubled(range, self.attempts.saturating_sub(1), AWAY.max(range)),
+            random,
+        )
     }
 }
 
@@ -150,14 +173,23 @@ mod tests {
         absence.note(2, 2, None);
         assert_eq!(longest(&absence), range);
         absence.note(2, 2, None);
-        assert_eq!(longest(&absence), range, "a majority that votes is not away");
-        (0..u32::MAX).step_by(1 << 28).for_each(|_| absence.note(0, 2, None));
+        assert_eq!(
+            longest(&absence),
+            range,
+            "a majority that votes is not away"
+        );
+        (0..u32::MAX)
+            .step_by(1 << 28)
+            .for_each(|_| absence.note(0, 2, None));
         assert!(longest(&absence) <= AWAY);
     }
 
     #[test]
     fn a_waiter_looks_when_the_ttl_is_up_and_every_quarter_second_at_most() {
-        assert_eq!(poll(Some(Duration::from_millis(30)), 0.9), Duration::from_millis(31));
+        assert_eq!(
+            poll(Some(Duration::from_millis(30)), 0.9),
+            Duration::from_millis(31)
+        );
         assert_eq!(poll(None, 0.0), Duration::from_millis(100));
         assert_eq!(poll(Some(seconds(9)), 1.0), Duration::from_millis(250));
     }
@@ -168,10 +200,22 @@ mod tests {
             let who = OccupantKind::Holder(Token::fresh(), Details::default());
             Blocker::Occupant(Occupant::new(who, Some(ttl)))
         };
-        assert_eq!(recheck(&holder(seconds(7)), Some(0), true, 0.5), Duration::from_millis(7001));
-        assert_eq!(recheck(&holder(seconds(7)), Some(3), true, 0.5), Duration::from_millis(7301));
-        assert_eq!(recheck(&holder(seconds(300)), Some(3), true, 0.5), seconds(10));
-        assert_eq!(recheck(&holder(seconds(300)), Some(100), true, 0.5), seconds(20));
+        assert_eq!(
+            recheck(&holder(seconds(7)), Some(0), true, 0.5),
+            Duration::from_millis(7001)
+        );
+        assert_eq!(
+            recheck(&holder(seconds(7)), Some(3), true, 0.5),
+            Duration::from_millis(7301)
+        );
+        assert_eq!(
+            recheck(&holder(seconds(300)), Some(3), true, 0.5),
+            seconds(10)
+        );
+        assert_eq!(
+            recheck(&holder(seconds(300)), Some(100), true, 0.5),
+            seconds(20)
+        );
         let holder = holder(seconds(300));
         assert_eq!(recheck(&holder, Some(900), true, 0.5), seconds(60));
         assert!(recheck(&holder, Some(0), false, 0.5) <= Duration::from_millis(250));

@@ -1,4 +1,5 @@
-//! The party that keeps a node from granting: an occupant of the key, or the waiter whose turn it is.
+//! The party that keeps a node from granting: an occupant of the key, or the waiter whose turn it
+//! is.
 
 use std::fmt;
 use std::time::Duration;
@@ -40,7 +41,11 @@ impl Blocker {
 
     /// Returns the occupant of the key, if there is one.
     pub fn occupant(&self) -> Option<&Occupant> {
-        if let Self::Occupant(occupant) = self { Some(occupant) } else { None }
+        if let Self::Occupant(occupant) = self {
+            Some(occupant)
+        } else {
+            None
+        }
     }
 
     /// Returns the time until the key or the turn ends by itself; `None` if it does not.
@@ -54,7 +59,8 @@ impl Blocker {
 
     /// Whether it is a client that is not rlock, which wakes no waiter.
     pub fn is_foreign(&self) -> bool {
-        self.occupant().is_some_and(|occupant| matches!(occupant.who, OccupantKind::Foreign(_)))
+        self.occupant()
+            .is_some_and(|occupant| matches!(occupant.who, OccupantKind::Foreign(_)))
     }
 
     /// Returns the party for people, without any time: the same text means the same party.
@@ -72,7 +78,11 @@ impl Blocker {
             Self::Reserved(reservation) => reservation.to_string(),
             Self::Newer(Some(waiter)) => {
                 let note = escape::note(waiter.note.as_deref());
-                format!("superseded by {}, pid {}{note}", waiter.person(), waiter.pid)
+                format!(
+                    "superseded by {}, pid {}{note}",
+                    waiter.person(),
+                    waiter.pid
+                )
             }
             Self::Newer(None) => "superseded by an entry that is not rlock's".to_owned(),
         }
@@ -80,7 +90,8 @@ impl Blocker {
 
     /// Returns the same in fewer words.
     pub fn brief(&self, now: u64) -> String {
-        self.occupant().map_or_else(|| self.told(now), |occupant| occupant.brief(now))
+        self.occupant()
+            .map_or_else(|| self.told(now), |occupant| occupant.brief(now))
     }
 }
 
@@ -89,7 +100,12 @@ impl fmt::Display for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.waiter {
             Some(waiter) => {
-                write!(f, "free, but next in line is {}, pid {}", waiter.person(), waiter.pid)
+                write!(
+                    f,
+                    "free, but next in line is {}, pid {}",
+                    waiter.person(),
+                    waiter.pid
+                )
             }
             None => f.write_str("free, but an entry that is not rlock's is next in its queue"),
         }
@@ -103,8 +119,18 @@ mod tests {
 
     #[test]
     fn a_waiter_whose_name_has_no_end_does_not_fill_the_screen() {
-        let waiter = format!("{} {} 7 8", Token::fresh(), "x".repeat(60_000)).parse().ok();
+        let waiter = format!("{} {} 7 8", Token::fresh(), "x".repeat(60_000))
+            .parse()
+            .ok();
         assert!(waiter.is_some());
-        assert!(Reservation { waiter, left: Duration::ZERO }.to_string().len() < 300);
+        assert!(
+            Reservation {
+                waiter,
+                left: Duration::ZERO
+            }
+            .to_string()
+            .len()
+                < 300
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The holder's description of itself, stored beside the token, with the kind of lock (docs/redis.md, What is stored).
+//! The holder's description of itself, stored beside the token, with the kind of lock
+//! (docs/redis.md, What is stored).
 
 use std::fmt;
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub const LONGEST_REASON: usize = 200;
 /// The longest `--note`, in bytes once encoded.
 pub const LONGEST_NOTE: usize = 512;
 
-/// The holder, as others see it. Every field of a value that another client wrote may be missing or wrong.
+/// The holder, as others see it. Every field of a value that another client wrote may be missing or
+/// wrong.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Details {
@@ -42,12 +44,14 @@ pub struct Details {
     pub user: String,
     /// Unix time of the attempt that took the lock, in milliseconds.
     pub since: u64,
-    /// Name of the command: `--name`, or the file name of its program or script. Never its arguments: they may hold secrets.
+    /// Name of the command: `--name`, or the file name of its program or script. Never its
+    /// arguments: they may hold secrets.
     pub cmd: String,
     /// `--note`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Whether a process keeps the lock, which must be stopped before the lock passes on. `acquire` leaves none behind.
+    /// Whether a process keeps the lock, which must be stopped before the lock passes on. `acquire`
+    /// leaves none behind.
     pub kept: bool,
     /// In a tombstone: the user and host that broke the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,14 +94,20 @@ pub struct Breaker {
 
 impl From<&str> for Breaker {
     fn from(name: &str) -> Self {
-        Self { name: name.to_owned(), reason: None }
+        Self {
+            name: name.to_owned(),
+            reason: None,
+        }
     }
 }
 
 impl Breaker {
     /// Returns the same, with texts cut.
     pub(super) fn fitted(self) -> Self {
-        Self { name: cut(self.name, 96), reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)) }
+        Self {
+            name: cut(self.name, 96),
+            reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)),
+        }
     }
 }
 
@@ -105,7 +115,9 @@ impl Breaker {
 impl fmt::Display for Breaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} broke the lock", escape::text(&self.name))?;
-        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {}", escape::text(reason)))
+        self.reason
+            .as_ref()
+            .map_or(Ok(()), |reason| write!(f, ": {}", escape::text(reason)))
     }
 }
 
@@ -138,14 +150,22 @@ impl Details {
     /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
     #[must_use]
     pub fn fitted(self) -> Self {
-        let maker = self.broken.as_ref().map_or(0, |by| if by.reason.is_some() { 152 + LONGEST_REASON } else { 136 });
+        let maker = self.broken.as_ref().map_or(0, |by| {
+            if by.reason.is_some() {
+                152 + LONGEST_REASON
+            } else {
+                136
+            }
+        });
         let delay = if self.delay > 0 { 32 } else { 0 };
         Self {
             host: cut(self.host, 96),
             user: cut(self.user, 64),
             cmd: cut(self.cmd, 128),
             // A tombstone also has its maker and its first word, and few values have a delay.
-            note: self.note.map(|note| cut(note, LONGEST_NOTE - maker - delay)),
+            note: self
+                .note
+                .map(|note| cut(note, LONGEST_NOTE - maker - delay)),
             broken: self.broken.map(Breaker::fitted),
             v: FORMAT,
             ..self
@@ -157,18 +177,27 @@ impl Details {
         format!("{token} {}", self.json())
     }
 
-    /// Returns the value of a lock that was broken: `broken TOKEN SP DETAILS`. The details stay the holder's, since other
-    /// clients still go by its TTL and its number of nodes.
+    /// Returns the value of a lock that was broken: `broken TOKEN SP DETAILS`. The details stay the
+    /// holder's, since other clients still go by its TTL and its number of nodes.
     pub fn tombstone(&self, token: Token, by: Breaker) -> String {
-        let details = Self { broken: Some(by), ..self.clone() };
+        let details = Self {
+            broken: Some(by),
+            ..self.clone()
+        };
         format!("{BROKEN}{}", details.fitted().value(token))
     }
 
-    /// Returns the value of a lock that stays for `span` when its command has ended: `parked TOKEN SP DETAILS`. The first word
-    /// keeps requests of the holder that run late from taking it for their own.
+    /// Returns the value of a lock that stays for `span` when its command has ended:
+    /// `parked TOKEN SP DETAILS`. The first word keeps requests of the holder that run late from
+    /// taking it for their own.
     pub fn parked(&self, token: Token, span: Duration) -> String {
         let ttl = self.ttl.max(duration::millis(span));
-        let details = Self { pid: None, kept: false, ttl, ..self.clone() };
+        let details = Self {
+            pid: None,
+            kept: false,
+            ttl,
+            ..self.clone()
+        };
         format!("{PARKED}{}", details.fitted().value(token))
     }
 
@@ -245,13 +274,26 @@ mod tests {
 
     #[test]
     fn the_stored_form_is_the_same_in_every_release() {
-        let run = Details { host: "web1".to_owned(), pid: Some(7), since: 5, n: 3, ttl: 9, ..Details::default() };
+        let run = Details {
+            host: "web1".to_owned(),
+            pid: Some(7),
+            since: 5,
+            n: 3,
+            ttl: 9,
+            ..Details::default()
+        };
         let token = Token::fresh();
-        let stored =
-            r#"{"mode":"x","host":"web1","pid":7,"user":"","since":5,"cmd":"","kept":true,"ttl":9,"n":3,"v":1}"#;
-        assert_eq!(run.clone().fitted().value(token), format!("{token} {stored}"));
+        let stored = r#"{"mode":"x","host":"web1","pid":7,"user":"","since":5,"cmd":"","kept":true,"ttl":9,"n":3,"v":1}"#;
+        assert_eq!(
+            run.clone().fitted().value(token),
+            format!("{token} {stored}")
+        );
         let stored = r#"{"mode":"x","host":"web1","user":"","since":5,"cmd":"","kept":false,"ttl":9,"n":3,"v":1}"#;
-        let left = Details { pid: None, kept: false, ..run };
+        let left = Details {
+            pid: None,
+            kept: false,
+            ..run
+        };
         assert_eq!(left.fitted().value(token), format!("{token} {stored}"));
     }
 
@@ -260,7 +302,11 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Details>(text).ok();
         assert_eq!(read("{}"), Some(Details::default()));
         assert!(Details::default().kept);
-        assert_eq!(read(r#"{"mode":"q"}"#), None, "a kind that is unknown is no exclusive one");
+        assert_eq!(
+            read(r#"{"mode":"q"}"#),
+            None,
+            "a kind that is unknown is no exclusive one"
+        );
     }
 
     proptest! {

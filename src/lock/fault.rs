@@ -47,24 +47,38 @@ pub enum Denied {
 impl Fault {
     /// A fault of `kind`, explained by `why`.
     pub fn new(kind: FaultKind, why: impl Into<String>) -> Self {
-        Self { kind, why: why.into(), remedy: None, denied: None }
+        Self {
+            kind,
+            why: why.into(),
+            remedy: None,
+            denied: None,
+        }
     }
 
     /// A refusal, for lack of the right to what is `denied`.
     pub fn denied(denied: Denied, why: impl Into<String>, remedy: &'static str) -> Self {
-        Self { denied: Some(denied), ..Self::new(FaultKind::Refused, why).with_remedy(remedy) }
+        Self {
+            denied: Some(denied),
+            ..Self::new(FaultKind::Refused, why).with_remedy(remedy)
+        }
     }
 
     /// No answer within `limit`.
     pub fn timeout(limit: Duration) -> Self {
-        let why = format!("no answer within {}", crate::text::duration::show_rounded(limit));
+        let why = format!(
+            "no answer within {}",
+            crate::text::duration::show_rounded(limit)
+        );
         Self::new(FaultKind::Unknown, why).with_remedy("see whether it hangs, and the network")
     }
 
     /// The same fault, with what to do.
     #[must_use]
     pub fn with_remedy(self, remedy: &'static str) -> Self {
-        Self { remedy: Some(remedy), ..self }
+        Self {
+            remedy: Some(remedy),
+            ..self
+        }
     }
 
     /// Whether names are denied, of a key or a channel, and not a command.
@@ -74,8 +88,14 @@ impl Fault {
 
     /// The warning for a node that refuses us while a majority of the others answers.
     pub fn as_missing_vote(&self) -> String {
-        let remedy = self.remedy.map(|remedy| format!(": {remedy}")).unwrap_or_default();
-        format!("{}; its vote is missing{remedy}", self.why.trim_end_matches('.'))
+        let remedy = self
+            .remedy
+            .map(|remedy| format!(": {remedy}"))
+            .unwrap_or_default();
+        format!(
+            "{}; its vote is missing{remedy}",
+            self.why.trim_end_matches('.')
+        )
     }
 }
 
@@ -103,7 +123,11 @@ pub struct NodeFault {
 impl Faults {
     /// Adds the fault of a node.
     pub fn push(&mut self, node: usize, name: &str, fault: Fault) {
-        self.0.push(NodeFault { node, name: name.to_owned(), fault });
+        self.0.push(NodeFault {
+            node,
+            name: name.to_owned(),
+            fault,
+        });
     }
 
     /// Adds the faults of other nodes.
@@ -113,26 +137,41 @@ impl Faults {
 
     /// Returns the fault of node `node`, if it has one.
     pub fn of(&self, node: usize) -> Option<&Fault> {
-        self.0.iter().find(|there| there.node == node).map(|there| &there.fault)
+        self.0
+            .iter()
+            .find(|there| there.node == node)
+            .map(|there| &there.fault)
     }
 
     /// Returns the nodes that refuse us.
     pub fn refusals(&self) -> impl Iterator<Item = &NodeFault> {
-        self.0.iter().filter(|there| there.fault.kind == FaultKind::Refused)
+        self.0
+            .iter()
+            .filter(|there| there.fault.kind == FaultKind::Refused)
     }
 
     /// Returns those of the faults that satisfy `is_meant`.
     #[must_use]
     pub fn only(&self, is_meant: impl Fn(&Fault) -> bool) -> Self {
-        Self(self.0.iter().filter(|there| is_meant(&there.fault)).cloned().collect())
+        Self(
+            self.0
+                .iter()
+                .filter(|there| is_meant(&there.fault))
+                .cloned()
+                .collect(),
+        )
     }
 
-    /// Returns what the faults amount to, where they leave no majority. A refusal is a missing vote, as an absence is, unless
-    /// the nodes that refuse us leave no majority by themselves.
+    /// Returns what the faults amount to, where they leave no majority. A refusal is a missing
+    /// vote, as an absence is, unless the nodes that refuse us leave no majority by themselves.
     pub fn kind(&self, quorum: Quorum) -> FaultKind {
         if self.refusals().count() > quorum.tolerated() {
             FaultKind::Refused
-        } else if self.0.iter().any(|there| there.fault.kind == FaultKind::Unfit) {
+        } else if self
+            .0
+            .iter()
+            .any(|there| there.fault.kind == FaultKind::Unfit)
+        {
             FaultKind::Unfit
         } else {
             FaultKind::Unavailable
@@ -144,13 +183,28 @@ impl Faults {
         of_nodes(&self.to_string(), quorum)
     }
 
-    /// The same with what to do. A remedy for all nodes stands at the end, and any other behind its own cause.
+    /// The same with what to do. A remedy for all nodes stands at the end, and any other behind its
+    /// own cause.
     pub fn no_majority_with_remedies(&self, quorum: Quorum) -> String {
         let common = self.0.first().and_then(|there| there.fault.remedy);
-        match common.filter(|remedy| self.0.iter().all(|there| there.fault.remedy == Some(remedy))) {
+        match common.filter(|remedy| {
+            self.0
+                .iter()
+                .all(|there| there.fault.remedy == Some(remedy))
+        }) {
             // A server's sentence ends with a full stop of its own.
-            Some(remedy) => format!("{}; {remedy}", self.no_majority(quorum).trim_end_matches('.')),
-            None => of_nodes(&Listed { faults: self, has_remedies: true }.to_string(), quorum),
+            Some(remedy) => format!(
+                "{}; {remedy}",
+                self.no_majority(quorum).trim_end_matches('.')
+            ),
+            None => of_nodes(
+                &Listed {
+                    faults: self,
+                    has_remedies: true,
+                }
+                .to_string(),
+                quorum,
+            ),
         }
     }
 }
@@ -170,11 +224,15 @@ fn of_nodes(told: &str, quorum: Quorum) -> String {
     }
 }
 
-/// `redis1: no answer within 1s; redis2, redis3: cannot connect`. Nodes with the same fault stand together, since a whole set
-/// often has one: all have just been started, or none can be reached.
+/// `redis1: no answer within 1s; redis2, redis3: cannot connect`. Nodes with the same fault stand
+/// together, since a whole set often has one: all have just been started, or none can be reached.
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Listed { faults: self, has_remedies: false }.fmt(f)
+        Listed {
+            faults: self,
+            has_remedies: false,
+        }
+        .fmt(f)
     }
 }
 
@@ -194,9 +252,16 @@ impl fmt::Display for Listed<'_> {
                 continue;
             }
             let alike = all[index..].iter().filter(|other| has_same(other, there));
-            let names = alike.map(|other| other.name.as_str()).collect::<Vec<_>>().join(", ");
+            let names = alike
+                .map(|other| other.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
             match there.fault.remedy.filter(|_| self.has_remedies) {
-                Some(remedy) => write!(f, "{separator}{names}: {} ({remedy})", there.fault.why.trim_end_matches('.'))?,
+                Some(remedy) => write!(
+                    f,
+                    "{separator}{names}: {} ({remedy})",
+                    there.fault.why.trim_end_matches('.')
+                )?,
                 None => write!(f, "{separator}{names}: {}", there.fault)?,
             }
             separator = "; ";
@@ -212,16 +277,27 @@ mod tests {
     #[test]
     fn one_remedy_for_all_nodes_stands_at_the_end_and_any_other_behind_its_cause() {
         let away = || Fault::new(FaultKind::Unavailable, "cannot connect").with_remedy("start it");
-        let full = || Fault::new(FaultKind::Unavailable, "OOM command not allowed.").with_remedy("delete keys");
+        let full = || {
+            Fault::new(FaultKind::Unavailable, "OOM command not allowed.")
+                .with_remedy("delete keys")
+        };
         let loading = || Fault::new(FaultKind::Unavailable, "LOADING");
         let told = |all: Vec<Fault>| {
             let (mut faults, quorum) = (Faults::default(), Quorum::of(all.len()));
-            all.into_iter().enumerate().for_each(|(node, fault)| faults.push(node, ["a", "b", "c"][node], fault));
+            all.into_iter()
+                .enumerate()
+                .for_each(|(node, fault)| faults.push(node, ["a", "b", "c"][node], fault));
             faults.no_majority_with_remedies(quorum)
         };
-        assert_eq!(told(vec![full()]), "a: OOM command not allowed; delete keys");
+        assert_eq!(
+            told(vec![full()]),
+            "a: OOM command not allowed; delete keys"
+        );
         assert_eq!(told(vec![loading()]), "a: LOADING");
-        assert_eq!(told(vec![away(), away()]), "no majority of the 2 nodes: a, b: cannot connect; start it");
+        assert_eq!(
+            told(vec![away(), away()]),
+            "no majority of the 2 nodes: a, b: cannot connect; start it"
+        );
         assert_eq!(
             told(vec![away(), full(), loading()]),
             "no majority of the 3 nodes: a: cannot connect (start it); b: OOM command not allowed (delete keys); c: LOADING"
@@ -230,8 +306,15 @@ mod tests {
 
     #[test]
     fn a_missing_vote_has_its_remedy() {
-        let fault = Fault::denied(Denied::Login, "NOAUTH Authentication required.", "give a password");
-        assert_eq!(fault.as_missing_vote(), "NOAUTH Authentication required; its vote is missing: give a password");
+        let fault = Fault::denied(
+            Denied::Login,
+            "NOAUTH Authentication required.",
+            "give a password",
+        );
+        assert_eq!(
+            fault.as_missing_vote(),
+            "NOAUTH Authentication required; its vote is missing: give a password"
+        );
     }
 
     #[test]
@@ -239,7 +322,10 @@ mod tests {
         use FaultKind::{Refused, Unavailable, Unfit, Unknown};
         let faults = |kinds: &[FaultKind]| {
             let mut faults = Faults::default();
-            kinds.iter().enumerate().for_each(|(node, kind)| faults.push(node, "redis", Fault::new(*kind, "why")));
+            kinds
+                .iter()
+                .enumerate()
+                .for_each(|(node, kind)| faults.push(node, "redis", Fault::new(*kind, "why")));
             faults.kind(Quorum::of(3))
         };
         assert_eq!(faults(&[Refused, Refused]), Refused);
@@ -252,11 +338,16 @@ mod tests {
         let mut faults = Faults::default();
         faults.push(0, "redis1", Fault::new(FaultKind::Unknown, "no answer"));
         assert_eq!(faults.no_majority(Quorum::of(1)), "redis1: no answer");
-        faults.push(2, "redis3", Fault::new(FaultKind::Unavailable, "cannot connect"));
+        faults.push(
+            2,
+            "redis3",
+            Fault::new(FaultKind::Unavailable, "cannot connect"),
+        );
         let listed = "no majority of the 3 nodes: redis1: no answer; redis3: cannot connect";
         assert_eq!(faults.no_majority(Quorum::of(3)), listed);
         faults.push(1, "redis2", Fault::new(FaultKind::Unavailable, "no answer"));
-        let listed = "no majority of the 3 nodes: redis1, redis2: no answer; redis3: cannot connect";
+        let listed =
+            "no majority of the 3 nodes: redis1, redis2: no answer; redis3: cannot connect";
         assert_eq!(faults.no_majority(Quorum::of(3)), listed);
     }
 }

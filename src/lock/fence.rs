@@ -1,7 +1,8 @@
 //! The fence: a number that strictly increases from holder to holder.
 //!
-//! It is Kleppmann's fencing token ("How to do distributed locking", 2016). Storage that remembers the highest fence it has
-//! seen can refuse a holder that was paused past its lease. No lock service can.
+//! It is Kleppmann's fencing token ("How to do distributed locking", 2016). Storage that remembers
+//! the highest fence it has seen can refuse a holder that was paused past its lease. No lock
+//! service can.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,8 +28,8 @@ impl Fence {
         self.0
     }
 
-    /// Returns the next fence, by the rule of the acquire script (docs/redis.md, The fence): above every earlier one, and not below
-    /// the hint.
+    /// Returns the next fence, by the rule of the acquire script (docs/redis.md, The fence): above
+    /// every earlier one, and not below the hint.
     pub fn after(previous: u64, hint: u64) -> Option<Self> {
         Self::new(previous.checked_add(1)?.max(hint))
     }
@@ -40,9 +41,13 @@ impl fmt::Display for Fence {
     }
 }
 
-/// Returns the unix time in microseconds: a lost counter starts again there, above all numbers that it gave out before.
+/// Returns the unix time in microseconds: a lost counter starts again there, above all numbers that
+/// it gave out before.
 pub fn hint(now: SystemTime) -> u64 {
-    now.duration_since(UNIX_EPOCH).ok().and_then(|span| u64::try_from(span.as_micros()).ok()).unwrap_or(0)
+    now.duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|span| u64::try_from(span.as_micros()).ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! A point on the boot-time clock (`CLOCK_BOOTTIME`), the only clock by which leases are measured.
 //!
-//! `std::time::Instant` stops while the machine is suspended (`CLOCK_MONOTONIC`, `clock_gettime(2)`); a lease on a
-//! server does not. Hence a type of our own, so that the two cannot be mixed up.
+//! `std::time::Instant` stops while the machine is suspended (`CLOCK_MONOTONIC`,
+//! `clock_gettime(2)`); a lease on a server does not. Hence a type of our own, so that the two
+//! cannot be mixed up.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -27,7 +28,11 @@ impl Instant {
     /// This point, `span` earlier; [`Instant::NEVER`] stays never.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
-        if self == Self::NEVER { self } else { Self(self.0.saturating_sub(nanos(span))) }
+        if self == Self::NEVER {
+            self
+        } else {
+            Self(self.0.saturating_sub(nanos(span)))
+        }
     }
 
     /// Time from `earlier` to this point, zero if it is not earlier.

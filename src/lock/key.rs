@@ -1,4 +1,5 @@
-//! Names: the lock as the user typed it, the key on the server, and the keys derived from it; and the locks of one run in their order.
+//! Names: the lock as the user typed it, the key on the server, and the keys derived from it; and
+//! the locks of one run in their order.
 
 use std::fmt;
 use std::ops::Deref;
@@ -32,8 +33,15 @@ pub enum Derived {
 
 impl Derived {
     /// Those that each script is given.
-    pub const OF_LOCK: [Self; 7] =
-        [Self::Fence, Self::Leases, Self::Holders, Self::Queue, Self::Turns, Self::Newest, Self::Last];
+    pub const OF_LOCK: [Self; 7] = [
+        Self::Fence,
+        Self::Leases,
+        Self::Holders,
+        Self::Queue,
+        Self::Turns,
+        Self::Newest,
+        Self::Last,
+    ];
 
     /// Its name in the stored key.
     pub fn name(self) -> &'static str {
@@ -68,18 +76,28 @@ impl Key {
         let stored = format!("{prefix}{typed}");
         if stored.len() > LONGEST {
             let length = stored.len();
-            return Err(format!("the lock's name is {length} bytes long with its prefix; {LONGEST} are allowed"));
+            return Err(format!(
+                "the lock's name is {length} bytes long with its prefix; {LONGEST} are allowed"
+            ));
         }
         if is_derived(&stored) {
             return Err("names like rlock:<kind>:{…} are reserved for rlock's own keys".to_owned());
         }
         let tag = tag(&stored);
-        Ok(Self { typed: typed.to_owned(), stored, tag })
+        Ok(Self {
+            typed: typed.to_owned(),
+            stored,
+            tag,
+        })
     }
 
-    /// Returns the lock under `prefix` whose derived key of this kind is `derived`, if there can be one.
+    /// Returns the lock under `prefix` whose derived key of this kind is `derived`, if there can be
+    /// one.
     pub fn of_derived(kind: Derived, derived: &str, prefix: &str) -> Option<Self> {
-        let rest = derived.strip_prefix("rlock:")?.strip_prefix(kind.name())?.strip_prefix(":{")?;
+        let rest = derived
+            .strip_prefix("rlock:")?
+            .strip_prefix(kind.name())?
+            .strip_prefix(":{")?;
         // A tag holds no brace.
         let (its_tag, stored) = rest.split_once("}:")?;
         let fits = match hash_tag(stored) {
@@ -105,7 +123,8 @@ impl Key {
         &self.stored
     }
 
-    /// Returns the channel on which `waiter` is woken: `rlock:wake:{TAG}:ID`, in the key's own cluster slot.
+    /// Returns the channel on which `waiter` is woken: `rlock:wake:{TAG}:ID`, in the key's own
+    /// cluster slot.
     pub fn wake_channel(&self, waiter: Uuid) -> String {
         format!("rlock:wake:{{{}}}:{waiter}", self.tag)
     }
@@ -128,8 +147,8 @@ fn is_derived(key: &str) -> bool {
         .is_some_and(|(kind, _)| !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase()))
 }
 
-/// Returns the text between the braces with which a derived key hashes to the slot of `key` (Redis cluster specification,
-/// "Hash tags"):
+/// Returns the text between the braces with which a derived key hashes to the slot of `key` (Redis
+/// cluster specification, "Hash tags"):
 /// 1. the key's own non-empty tag;
 /// 2. else the key if it has no `}`;
 /// 3. else a short string with the same slot.
@@ -142,7 +161,10 @@ fn tag(key: &str) -> String {
     }
     let wanted = slot(key);
     // They cover every slot (a test counts them), so the search always ends.
-    (0..SHORT_TAGS).map(short_tag).find(|short| slot(short) == wanted).unwrap_or_default()
+    (0..SHORT_TAGS)
+        .map(short_tag)
+        .find(|short| slot(short) == wanted)
+        .unwrap_or_default()
 }
 
 /// Number of short strings that cover every slot.
@@ -151,7 +173,9 @@ const SHORT_TAGS: u32 = 1 << 18;
 fn short_tag(mut number: u32) -> String {
     let mut text = String::new();
     loop {
-        text.push(char::from(b"0123456789abcdefghijklmnopqrstuvwxyz"[(number % 36) as usize]));
+        text.push(char::from(
+            b"0123456789abcdefghijklmnopqrstuvwxyz"[(number % 36) as usize],
+        ));
         number /= 36;
         if number == 0 {
             return text;
@@ -172,10 +196,13 @@ fn slot(key: &str) -> u16 {
 
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(
-            crc ^ (u16::from(*byte) << 8),
-            |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 },
-        )
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
+        })
     })
 }
 
@@ -198,10 +225,16 @@ impl Keys {
             return Err("no lock is named".to_owned());
         }
         if keys.len() > MOST_KEYS {
-            return Err(format!("{} locks are named; {MOST_KEYS} are allowed at once", keys.len()));
+            return Err(format!(
+                "{} locks are named; {MOST_KEYS} are allowed at once",
+                keys.len()
+            ));
         }
         // It could not be told from two in a list.
-        if let Some(key) = keys.iter().find(|key| keys.len() > 1 && key.typed().contains(SEPARATOR)) {
+        if let Some(key) = keys
+            .iter()
+            .find(|key| keys.len() > 1 && key.typed().contains(SEPARATOR))
+        {
             let why = "which separates the names of several locks; take it alone, or rename it";
             return Err(format!("{key} has a comma, {why}"));
         }
@@ -216,7 +249,11 @@ impl Keys {
 
 /// Returns a list as it stands in a variable.
 pub fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(SEPARATOR)
+    items
+        .into_iter()
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(SEPARATOR)
 }
 
 impl Deref for Keys {
@@ -260,7 +297,9 @@ mod tests {
 
     #[test]
     fn every_slot_has_a_short_tag() {
-        let slots: std::collections::HashSet<u16> = (0..SHORT_TAGS).map(|number| slot(&short_tag(number))).collect();
+        let slots: std::collections::HashSet<u16> = (0..SHORT_TAGS)
+            .map(|number| slot(&short_tag(number)))
+            .collect();
         assert_eq!(slots.len(), 16_384);
     }
 
@@ -276,7 +315,10 @@ mod tests {
             ("", "rlock:fence:{job}:job", "reserved"),
             ("rlock:fence:", "{job}:job", "reserved"),
         ] {
-            assert!(error(prefix, typed).is_some_and(|told| told.contains(why)), "{prefix} {typed}");
+            assert!(
+                error(prefix, typed).is_some_and(|told| told.contains(why)),
+                "{prefix} {typed}"
+            );
         }
         assert_eq!(error("", &long[1..]), None);
         assert_eq!(error("", "rlock:deploy"), None);
@@ -285,11 +327,22 @@ mod tests {
     #[test]
     fn a_derived_key_names_its_lock_and_a_made_up_one_none() {
         let prefixed = Key::new("p:", "job").unwrap();
-        assert_eq!(Key::of_derived(Derived::Fence, "rlock:fence:{p:job}:p:job", "p:"), Some(prefixed));
-        for made_up in
-            ["rlock:fence:{p:job}:p:job", "rlock:fence:{x}:job", "rlock:queue:{job}:job", "rlock:fence:{}:", "x"]
-        {
-            assert_eq!(Key::of_derived(Derived::Fence, made_up, "q:"), None, "{made_up}");
+        assert_eq!(
+            Key::of_derived(Derived::Fence, "rlock:fence:{p:job}:p:job", "p:"),
+            Some(prefixed)
+        );
+        for made_up in [
+            "rlock:fence:{p:job}:p:job",
+            "rlock:fence:{x}:job",
+            "rlock:queue:{job}:job",
+            "rlock:fence:{}:",
+            "x",
+        ] {
+            assert_eq!(
+                Key::of_derived(Derived::Fence, made_up, "q:"),
+                None,
+                "{made_up}"
+            );
         }
     }
 
@@ -305,7 +358,12 @@ mod tests {
     }
 
     fn keys(prefix: &str, names: &[&str]) -> Result<Keys, String> {
-        Keys::new(names.iter().map(|name| Key::new(prefix, name).unwrap()).collect())
+        Keys::new(
+            names
+                .iter()
+                .map(|name| Key::new(prefix, name).unwrap())
+                .collect(),
+        )
     }
 
     #[test]
@@ -321,7 +379,9 @@ mod tests {
     fn at_least_one_lock_and_at_most_sixty_four_are_taken() {
         let names: Vec<String> = (0..=MOST_KEYS).map(|number| number.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert!(keys("", &names).is_err_and(|why| why.contains("65 locks are named; 64 are allowed")));
+        assert!(
+            keys("", &names).is_err_and(|why| why.contains("65 locks are named; 64 are allowed"))
+        );
         assert_eq!(keys("", &names[1..]).unwrap().len(), MOST_KEYS);
         assert!(keys("", &[]).is_err_and(|why| why.contains("no lock is named")));
     }

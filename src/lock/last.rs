@@ -1,4 +1,5 @@
-//! The record beside a lock: the last run whose command has ended, and the last success under `--once` (docs/kinds.md, The record).
+//! The record beside a lock: the last run whose command has ended, and the last success under
+//! `--once` (docs/kinds.md, The record).
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ pub const RUN_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Shortest time for which a success is remembered.
 pub const SUCCESS_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A run whose command has ended, as others see it. Every field of a record that another client wrote may be missing or wrong.
+/// A run whose command has ended, as others see it. Every field of a record that another client
+/// wrote may be missing or wrong.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug, Default)]
 #[serde(default)]
 pub struct Run {
@@ -76,7 +78,16 @@ pub struct Note {
 impl Note {
     /// Returns the entry of a run that has ended just now.
     pub fn of(run: Run, fence: Fence, token: Token) -> Self {
-        Self { entry: Entry { fence, token, age: Duration::ZERO, run }, is_run: true, success: None }
+        Self {
+            entry: Entry {
+                fence,
+                token,
+                age: Duration::ZERO,
+                run,
+            },
+            is_run: true,
+            success: None,
+        }
     }
 }
 
@@ -84,8 +95,15 @@ impl Run {
     /// Returns this run as one of the holder with these details.
     #[must_use]
     pub fn of(self, holder: &Details) -> Self {
-        let Details { host, user, cmd, .. } = holder.clone();
-        Self { host, user, cmd, ..self }
+        let Details {
+            host, user, cmd, ..
+        } = holder.clone();
+        Self {
+            host,
+            user,
+            cmd,
+            ..self
+        }
     }
 
     /// Returns what is stored: compact JSON of less than 1 KiB.
@@ -106,20 +124,41 @@ impl Run {
 impl Entry {
     /// Reads a line: `FENCE TOKEN MS DETAILS`. `now`: the node's unix time in ms.
     fn read(line: &str, now: u64) -> Option<Self> {
-        let [fence, token, at, run] = *line.splitn(4, ' ').collect::<Vec<_>>() else { return None };
+        let [fence, token, at, run] = *line.splitn(4, ' ').collect::<Vec<_>>() else {
+            return None;
+        };
         let age = Duration::from_millis(now.saturating_sub(at.parse().ok()?));
         let fence = Fence::new(fence.parse().ok()?)?;
-        Some(Self { fence, token: token.parse().ok()?, age, run: serde_json::from_str(run).ok()? })
+        Some(Self {
+            fence,
+            token: token.parse().ok()?,
+            age,
+            run: serde_json::from_str(run).ok()?,
+        })
     }
 
     /// Returns the run for people: `root@web1, backup.sh, 5h ago, ran 3m 2s, exit 0`.
     pub fn told(&self) -> String {
-        let Run { host, user, cmd, start, end, exit, signal, broken } = &self.run;
+        let Run {
+            host,
+            user,
+            cmd,
+            start,
+            end,
+            exit,
+            signal,
+            broken,
+        } = &self.run;
         let [user, host, cmd] = [user, host, cmd].map(|text| escape::text(text));
         let ago = format!("{} ago", duration::show_seconds(self.age));
         if let Some(Breaker { name, reason }) = broken {
-            let why = reason.as_ref().map_or_else(String::new, |why| format!(": {}", escape::text(why)));
-            return format!("{user}@{host}, {cmd}, broken by {}, {ago}{why}", escape::text(name));
+            let why = reason
+                .as_ref()
+                .map_or_else(String::new, |why| format!(": {}", escape::text(why)));
+            return format!(
+                "{user}@{host}, {cmd}, broken by {}, {ago}{why}",
+                escape::text(name)
+            );
         }
         let ran = duration::show_measured(Duration::from_millis(end.saturating_sub(*start)));
         let how = match (exit, signal) {
@@ -132,16 +171,24 @@ impl Entry {
 
     /// Returns the success for people.
     pub fn success(&self) -> String {
-        let [user, host, cmd] = [&self.run.user, &self.run.host, &self.run.cmd].map(|text| escape::text(text));
-        format!("{user}@{host} ran {cmd} with success {} ago (--once)", duration::show_seconds(self.age))
+        let [user, host, cmd] =
+            [&self.run.user, &self.run.host, &self.run.cmd].map(|text| escape::text(text));
+        format!(
+            "{user}@{host} ran {cmd} with success {} ago (--once)",
+            duration::show_seconds(self.age)
+        )
     }
 }
 
 impl Record {
-    /// Reads a record at a node whose unix time is `now`, in ms. What no rlock wrote counts as nothing.
+    /// Reads a record at a node whose unix time is `now`, in ms. What no rlock wrote counts as
+    /// nothing.
     pub fn read(text: &str, now: u64) -> Self {
         let (run, success) = text.split_once('\n').unwrap_or_default();
-        Self { run: Entry::read(run, now), success: Entry::read(success, now) }
+        Self {
+            run: Entry::read(run, now),
+            success: Entry::read(success, now),
+        }
     }
 }
 
@@ -151,21 +198,56 @@ mod tests {
     use proptest::prelude::*;
 
     fn entry(run: Run, age: u64) -> Entry {
-        Entry { fence: Fence::FIRST, token: Token::fresh(), age: Duration::from_secs(age), run }
+        Entry {
+            fence: Fence::FIRST,
+            token: Token::fresh(),
+            age: Duration::from_secs(age),
+            run,
+        }
     }
 
     fn backup() -> Run {
         let [host, user, cmd] = ["web1", "root", "backup.sh"].map(str::to_owned);
-        Run { host, user, cmd, start: 1_000, end: 183_000, ..Run::default() }
+        Run {
+            host,
+            user,
+            cmd,
+            start: 1_000,
+            end: 183_000,
+            ..Run::default()
+        }
     }
 
     #[test]
     fn a_record_is_read_as_lock_lua_writes_it() {
-        let run = entry(Run { exit: Some(0), ..backup() }, 5);
-        let line = format!("{:016} {} 95000 {}", run.fence.get(), run.token, run.run.json());
+        let run = entry(
+            Run {
+                exit: Some(0),
+                ..backup()
+            },
+            5,
+        );
+        let line = format!(
+            "{:016} {} 95000 {}",
+            run.fence.get(),
+            run.token,
+            run.run.json()
+        );
         let read = |text: &str| Record::read(text, 100_000);
-        assert_eq!(read(&format!("{line}\n")), Record { run: Some(run.clone()), success: None });
-        assert_eq!(read(&format!("\n{line}")), Record { run: None, success: Some(run.clone()) });
+        assert_eq!(
+            read(&format!("{line}\n")),
+            Record {
+                run: Some(run.clone()),
+                success: None
+            }
+        );
+        assert_eq!(
+            read(&format!("\n{line}")),
+            Record {
+                run: None,
+                success: Some(run.clone())
+            }
+        );
         assert_eq!(
             Record::read(&format!("{line}\n"), 5).run.map(|run| run.age),
             Some(Duration::ZERO),
@@ -180,14 +262,42 @@ mod tests {
     fn a_run_is_told_with_its_age_its_length_and_its_end() {
         let told = |run| entry(run, 5 * 3600).told();
         let ran = "root@web1, backup.sh, 5h ago, ran 3m 2s, ";
-        assert_eq!(told(Run { exit: Some(0), ..backup() }), format!("{ran}exit 0"));
-        assert_eq!(told(Run { signal: Some("SIGTERM".to_owned()), ..backup() }), format!("{ran}killed by SIGTERM"));
+        assert_eq!(
+            told(Run {
+                exit: Some(0),
+                ..backup()
+            }),
+            format!("{ran}exit 0")
+        );
+        assert_eq!(
+            told(Run {
+                signal: Some("SIGTERM".to_owned()),
+                ..backup()
+            }),
+            format!("{ran}killed by SIGTERM")
+        );
         assert_eq!(told(backup()), format!("{ran}killed with its rlock"));
-        let broken = Run { broken: Some("root@ops".into()), exit: Some(143), ..backup() };
-        assert_eq!(told(broken.clone()), "root@web1, backup.sh, broken by root@ops, 5h ago");
-        let by = Breaker { name: "root@ops".to_owned(), reason: Some("hung\u{1b}".to_owned()) };
-        let why = Run { broken: Some(by), ..broken };
-        assert_eq!(told(why), "root@web1, backup.sh, broken by root@ops, 5h ago: hung\\x1b");
+        let broken = Run {
+            broken: Some("root@ops".into()),
+            exit: Some(143),
+            ..backup()
+        };
+        assert_eq!(
+            told(broken.clone()),
+            "root@web1, backup.sh, broken by root@ops, 5h ago"
+        );
+        let by = Breaker {
+            name: "root@ops".to_owned(),
+            reason: Some("hung\u{1b}".to_owned()),
+        };
+        let why = Run {
+            broken: Some(by),
+            ..broken
+        };
+        assert_eq!(
+            told(why),
+            "root@web1, backup.sh, broken by root@ops, 5h ago: hung\\x1b"
+        );
     }
 
     proptest! {

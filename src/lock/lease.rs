@@ -1,13 +1,15 @@
-//! The lease: the time for which a majority certainly keeps the lock, and when the lock is lost (docs/design.md §3, §4).
+//! The lease: the time for which a majority certainly keeps the lock, and when the lock is lost
+//! (docs/design.md §3, §4).
 //!
-//! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until the q-th largest end
-//! of a tenure: until then at least q nodes refuse every other client.
+//! A node's *tenure* is the time for which its grant is certainly unbroken. The lease runs until
+//! the q-th largest end of a tenure: until then at least q nodes refuse every other client.
 //!
-//! A node may join late, by a healing or a late grant. If its fence counter was above the holder's fence by then, it had
-//! granted the lock to others after the holder. Attempts that failed leave such a counter behind, and so does a complete grant
-//! in between. Such a node's tenure is *unproven*. It counts once q nodes with a proven tenure have said that the key is the
-//! holder's, each to a request sent after the join was heard. Those q tenures then cover the join, so no other client had a
-//! majority up to that moment.
+//! A node may join late, by a healing or a late grant. If its fence counter was above the holder's
+//! fence by then, it had granted the lock to others after the holder. Attempts that failed leave
+//! such a counter behind, and so does a complete grant in between. Such a node's tenure is
+//! *unproven*. It counts once q nodes with a proven tenure have said that the key is the holder's,
+//! each to a request sent after the join was heard. Those q tenures then cover the join, so no
+//! other client had a majority up to that moment.
 
 use std::fmt;
 
@@ -71,13 +73,20 @@ impl Lease {
     /// A lease that no node has granted yet.
     pub fn new(quorum: Quorum) -> Self {
         let none = vec![None; quorum.total()];
-        Self { quorum, tenures: vec![Tenure::None; quorum.total()], revocations: none.clone(), vouched: none }
+        Self {
+            quorum,
+            tenures: vec![Tenure::None; quorum.total()],
+            revocations: none.clone(),
+            vouched: none,
+        }
     }
 
-    /// Records that node `node`, asked at `asked`, granted, renewed or was healed: its tenure is unbroken until `end`.
+    /// Records that node `node`, asked at `asked`, granted, renewed or was healed: its tenure is
+    /// unbroken until `end`.
     ///
-    /// An earlier end never shortens a tenure: replies come in any order, and each proves its own span. A reply to a request
-    /// from before the node lost our key proves nothing: the tenure that it saw is over.
+    /// An earlier end never shortens a tenure: replies come in any order, and each proves its own
+    /// span. A reply to a request from before the node lost our key proves nothing: the tenure that
+    /// it saw is over.
     pub fn extend(&mut self, node: usize, asked: Instant, end: Instant) {
         self.tenures[node] = match self.tenures[node] {
             Tenure::Revoked(_, heard) if asked < heard => return,
@@ -89,8 +98,8 @@ impl Lease {
         self.prove();
     }
 
-    /// Records that node `node`, asked at `asked` and heard `now`, has our key until `end`, with a counter above our fence. A
-    /// node without a tenure joins with an unproven one.
+    /// Records that node `node`, asked at `asked` and heard `now`, has our key until `end`, with a
+    /// counter above our fence. A node without a tenure joins with an unproven one.
     pub fn admit(&mut self, node: usize, asked: Instant, end: Instant, now: Instant) {
         if self.wants_healing(node) && self.revoked_at(node).is_none_or(|heard| asked >= heard) {
             self.tenures[node] = Tenure::Unproven(end, now);
@@ -101,8 +110,10 @@ impl Lease {
     /// Counts the unproven tenures for which q proven ones vouch.
     fn prove(&mut self) {
         let proven = |lease: &Self, since| {
-            let vouches =
-                |node: &usize| matches!(lease.tenures[*node], Tenure::Until(_)) && lease.vouched[*node] >= Some(since);
+            let vouches = |node: &usize| {
+                matches!(lease.tenures[*node], Tenure::Until(_))
+                    && lease.vouched[*node] >= Some(since)
+            };
             (0..lease.tenures.len()).filter(vouches).count() >= lease.quorum.needed()
         };
         for node in 0..self.tenures.len() {
@@ -121,7 +132,11 @@ impl Lease {
     }
 
     fn revoked_at(&self, node: usize) -> Option<Instant> {
-        if let Tenure::Revoked(_, heard) = self.tenures[node] { Some(heard) } else { None }
+        if let Tenure::Revoked(_, heard) = self.tenures[node] {
+            Some(heard)
+        } else {
+            None
+        }
     }
 
     /// Ends the tenure of node `node`, which no longer knows our token, as we hear `now`.
@@ -132,47 +147,78 @@ impl Lease {
 
     /// Returns how node `node` lost our key, if it did and has not been healed since.
     pub fn revoked(&self, node: usize) -> Option<Revoked> {
-        if let Tenure::Revoked(how, _) = self.tenures[node] { Some(how) } else { None }
+        if let Tenure::Revoked(how, _) = self.tenures[node] {
+            Some(how)
+        } else {
+            None
+        }
     }
 
-    /// Whether the key must be set again at node `node`, which has none of ours for all that is known.
+    /// Whether the key must be set again at node `node`, which has none of ours for all that is
+    /// known.
     pub fn wants_healing(&self, node: usize) -> bool {
         matches!(self.tenures[node], Tenure::None | Tenure::Revoked(..))
     }
 
     /// Returns D, the q-th largest end of a proven tenure; `None` if fewer than q nodes have one.
     pub fn deadline(&self) -> Option<Instant> {
-        let end = |tenure: &Tenure| if let Tenure::Until(end) = tenure { Some(*end) } else { None };
+        let end = |tenure: &Tenure| {
+            if let Tenure::Until(end) = tenure {
+                Some(*end)
+            } else {
+                None
+            }
+        };
         self.quorum.reached_by(self.tenures.iter().filter_map(end))
     }
 
     /// Returns the loss, if there is one:
     /// 1. Fewer than q nodes have a proven tenure.
-    /// 2. More than N − q nodes lost our key since `round` began, healed or not. In between another client may have had a
-    ///    majority.
+    /// 2. More than N − q nodes lost our key since `round` began, healed or not. In between another
+    ///    client may have had a majority.
     ///
-    /// It is [`Loss::TakenOver`] if more than N − q nodes said that another client has the key. Nodes that said so instead of
-    /// granting count among them.
+    /// It is [`Loss::TakenOver`] if more than N − q nodes said that another client has the key.
+    /// Nodes that said so instead of granting count among them.
     pub fn loss(&self, round: Instant) -> Option<Loss> {
-        let at_once = self.revocations.iter().flatten().filter(|at| **at >= round).count();
+        let at_once = self
+            .revocations
+            .iter()
+            .flatten()
+            .filter(|at| **at >= round)
+            .count();
         if self.deadline().is_some() && at_once <= self.quorum.tolerated() {
             return None;
         }
-        let others = self.tenures.iter().filter(|t| matches!(t, Tenure::Revoked(Revoked::TakenOver, _))).count();
-        Some(if others > self.quorum.tolerated() { Loss::TakenOver } else { Loss::Absent })
+        let others = self
+            .tenures
+            .iter()
+            .filter(|t| matches!(t, Tenure::Revoked(Revoked::TakenOver, _)))
+            .count();
+        Some(if others > self.quorum.tolerated() {
+            Loss::TakenOver
+        } else {
+            Loss::Absent
+        })
     }
 
-    /// Whether so many nodes lost our key that the others are no majority. If this happens to a shield, it has failed.
+    /// Whether so many nodes lost our key that the others are no majority. If this happens to a
+    /// shield, it has failed.
     pub fn majority_revoked(&self) -> bool {
-        let revoked = self.tenures.iter().filter(|t| matches!(t, Tenure::Revoked(..))).count();
+        let revoked = self
+            .tenures
+            .iter()
+            .filter(|t| matches!(t, Tenure::Revoked(..)))
+            .count();
         revoked > self.quorum.tolerated()
     }
 }
 
-/// Several leases as one: the locks of a run are held together, and its command may run only while all of them last.
+/// Several leases as one: the locks of a run are held together, and its command may run only while
+/// all of them last.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Leases {
-    /// The end of each lease, or of the tombstone or the shield in its place. `None`: it is lost, and no shield is known.
+    /// The end of each lease, or of the tombstone or the shield in its place. `None`: it is lost,
+    /// and no shield is known.
     ends: Vec<Option<Instant>>,
     /// The lock that was lost first.
     lost: Option<usize>,
@@ -184,7 +230,8 @@ impl Leases {
         self.ends.push(Some(end));
     }
 
-    /// Records that the lease of `lock`, or its shield, lasts until `end`. Returns D of all, if each lost lock has a shield.
+    /// Records that the lease of `lock`, or its shield, lasts until `end`. Returns D of all, if
+    /// each lost lock has a shield.
     pub fn until(&mut self, lock: usize, end: Instant) -> Option<Instant> {
         self.ends[lock] = Some(end);
         (!self.ends.contains(&None)).then(|| self.deadline())
@@ -198,15 +245,27 @@ impl Leases {
         }
     }
 
-    /// Returns the smallest end. A lost lock without a shield has none: its loss bounds the command's time.
+    /// Returns the smallest end. A lost lock without a shield has none: its loss bounds the
+    /// command's time.
     pub fn deadline(&self) -> Instant {
-        self.ends.iter().flatten().min().copied().unwrap_or(Instant::NEVER)
+        self.ends
+            .iter()
+            .flatten()
+            .min()
+            .copied()
+            .unwrap_or(Instant::NEVER)
     }
 
     /// Returns the lock that was lost first, else the one whose lease ends first.
     pub fn weakest(&self) -> usize {
-        let first = self.ends.iter().enumerate().min_by_key(|(_, end)| end.unwrap_or(Instant::NEVER));
-        self.lost.or_else(|| first.map(|(lock, _)| lock)).unwrap_or_default()
+        let first = self
+            .ends
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, end)| end.unwrap_or(Instant::NEVER));
+        self.lost
+            .or_else(|| first.map(|(lock, _)| lock))
+            .unwrap_or_default()
     }
 }
 
@@ -246,14 +305,20 @@ mod tests {
         lease.revoke(0, Revoked::Missing, at(0));
         assert_eq!((lease.loss(at(0)), lease.deadline()), (None, Some(at(30))));
         lease.revoke(1, Revoked::TakenOver, at(0));
-        assert_eq!((lease.loss(at(0)), lease.deadline()), (Some(Loss::Absent), None));
+        assert_eq!(
+            (lease.loss(at(0)), lease.deadline()),
+            (Some(Loss::Absent), None)
+        );
         lease.revoke(0, Revoked::TakenOver, at(0));
         assert_eq!(lease.loss(at(0)), Some(Loss::TakenOver));
     }
 
     #[test]
     fn on_one_node_the_first_revocation_is_the_loss() {
-        for (how, loss) in [(Revoked::Missing, Loss::Absent), (Revoked::TakenOver, Loss::TakenOver)] {
+        for (how, loss) in [
+            (Revoked::Missing, Loss::Absent),
+            (Revoked::TakenOver, Loss::TakenOver),
+        ] {
             let mut lease = Lease::new(Quorum::of(1));
             lease.extend(0, at(0), at(30));
             lease.revoke(0, how, at(0));
@@ -298,10 +363,14 @@ mod tests {
         let mut lease = Lease::new(Quorum::of(3));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
         lease.revoke(0, Revoked::Missing, at(9));
-        assert_eq!((lease.loss(at(0)), lease.majority_revoked()), (Some(Loss::Absent), false));
+        assert_eq!(
+            (lease.loss(at(0)), lease.majority_revoked()),
+            (Some(Loss::Absent), false)
+        );
     }
 
-    /// Nodes 0 and 1 of three granted; node 2 joined with a counter above the fence, heard at second 5.
+    /// Nodes 0 and 1 of three granted; node 2 joined with a counter above the fence, heard at
+    /// second 5.
     fn joined() -> Lease {
         let mut lease = Lease::new(Quorum::of(3));
         (0..2).for_each(|node| lease.extend(node, at(0), at(30)));
@@ -312,12 +381,22 @@ mod tests {
     #[test]
     fn an_unproven_tenure_counts_once_a_majority_has_vouched_for_the_time_since_it_was_heard() {
         let mut lease = joined();
-        assert_eq!([0, 1, 2].map(|node| lease.wants_word_of(node)), [true, true, false]);
+        assert_eq!(
+            [0, 1, 2].map(|node| lease.wants_word_of(node)),
+            [true, true, false]
+        );
         lease.extend(0, at(6), at(36));
         lease.extend(2, at(6), at(36));
-        assert_eq!((lease.deadline(), lease.wants_word_of(0)), (Some(at(30)), false));
+        assert_eq!(
+            (lease.deadline(), lease.wants_word_of(0)),
+            (Some(at(30)), false)
+        );
         lease.extend(1, at(5), at(35));
-        assert_eq!(lease.deadline(), Some(at(36)), "the second largest of 36, 35 and 36");
+        assert_eq!(
+            lease.deadline(),
+            Some(at(36)),
+            "the second largest of 36, 35 and 36"
+        );
         lease.revoke(0, Revoked::Missing, at(9));
         assert_eq!(lease.loss(at(9)), None);
     }
@@ -399,9 +478,17 @@ mod tests {
         let mut leases = leases(&[30, 20, 25]);
         assert_eq!((leases.deadline(), leases.weakest()), (at(20), 1));
         assert_eq!(leases.until(1, at(40)), Some(at(25)));
-        assert_eq!(leases.until(0, at(50)), Some(at(25)), "a renewal of one does not extend the others");
+        assert_eq!(
+            leases.until(0, at(50)),
+            Some(at(25)),
+            "a renewal of one does not extend the others"
+        );
         assert_eq!(leases.weakest(), 2);
-        assert_eq!(leases.until(2, at(10)), Some(at(10)), "a node that was lost shortens it");
+        assert_eq!(
+            leases.until(2, at(10)),
+            Some(at(10)),
+            "a node that was lost shortens it"
+        );
     }
 
     #[test]
@@ -411,7 +498,11 @@ mod tests {
         assert_eq!((leases.deadline(), leases.weakest()), (at(25), 1));
         leases.lost(2, Loss::Absent);
         assert_eq!(leases.until(1, at(40)), None);
-        assert_eq!((leases.until(0, at(60)), leases.deadline()), (None, at(40)), "the shield goes on counting");
+        assert_eq!(
+            (leases.until(0, at(60)), leases.deadline()),
+            (None, at(40)),
+            "the shield goes on counting"
+        );
         assert_eq!(leases.until(2, at(50)), Some(at(40)));
         assert_eq!(leases.until(1, at(70)), Some(at(50)));
     }
@@ -420,7 +511,11 @@ mod tests {
     fn a_broken_lock_lasts_as_long_as_its_tombstone() {
         let mut leases = leases(&[30, 20]);
         leases.lost(0, Loss::Broken);
-        assert_eq!((leases.deadline(), leases.weakest()), (at(20), 0), "the broken one, not the one that ends first");
+        assert_eq!(
+            (leases.deadline(), leases.weakest()),
+            (at(20), 0),
+            "the broken one, not the one that ends first"
+        );
         assert_eq!(leases.until(1, at(25)), Some(at(25)));
     }
 }

@@ -1,4 +1,5 @@
-//! The words between `hold` and any node: the requests that a node is sent, and its replies, as the rules read them.
+//! The words between `hold` and any node: the requests that a node is sent, and its replies, as the
+//! rules read them.
 
 use std::time::Duration;
 
@@ -26,15 +27,18 @@ pub struct Claim {
     pub token: Token,
     /// The holder's own description, stored beside the token.
     pub details: Details,
-    /// The value at which a server's lost fence counter starts again, in unix microseconds; one for all servers of an attempt.
+    /// The value at which a server's lost fence counter starts again, in unix microseconds; one for
+    /// all servers of an attempt.
     pub fence_hint: u64,
     /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
-    /// Uptime that a node must have to grant; `None`: the node is not asked for its server's identity.
+    /// Uptime that a node must have to grant; `None`: the node is not asked for its server's
+    /// identity.
     pub min_uptime: Option<Duration>,
     /// The waiter's place in the queue; `None` if it has not waited.
     pub ticket: Option<Ticket>,
-    /// Index from which a node looks for a free slot; of a lock that was won, the index of the slot. 0 without slots.
+    /// Index from which a node looks for a free slot; of a lock that was won, the index of the
+    /// slot. 0 without slots.
     pub index: u16,
     /// Whether no other index will do.
     pub is_exact: bool,
@@ -46,30 +50,66 @@ impl Claim {
     /// Returns the renewal of the lock that this request has won with `fence`.
     pub fn renewal(&self, fence: Fence) -> Renew {
         let (index, mode) = (Some(self.index), self.details.mode);
-        Renew { key: self.key.clone(), token: self.token, fence, term: self.term, index, mode, raises_counter: false }
+        Renew {
+            key: self.key.clone(),
+            token: self.token,
+            fence,
+            term: self.term,
+            index,
+            mode,
+            raises_counter: false,
+        }
     }
 
-    /// Returns the renewal by which a node is told that this is the lock's fence: it counts only if the node's counter is no lower then.
+    /// Returns the renewal by which a node is told that this is the lock's fence: it counts only if
+    /// the node's counter is no lower then.
     pub fn confirmation(&self, fence: Fence) -> Renew {
-        Renew { raises_counter: true, ..self.renewal(fence) }
+        Renew {
+            raises_counter: true,
+            ..self.renewal(fence)
+        }
     }
 
     /// Returns the healing of the lock that this request has won with `fence`.
     pub fn healing(&self, fence: Fence, told: Counter) -> Heal {
-        let details = Details { fence: Some(fence.get()), ..self.details.clone() };
+        let details = Details {
+            fence: Some(fence.get()),
+            ..self.details.clone()
+        };
         let waiter = self.ticket.as_ref().map(|ticket| ticket.waiter.clone());
-        Heal { renew: self.renewal(fence), details, told, waiter }
+        Heal {
+            renew: self.renewal(fence),
+            details,
+            told,
+            waiter,
+        }
     }
 
-    /// Returns the release of the key that the request may have set; `queue`: the fate of the waiter's place in the queue.
+    /// Returns the release of the key that the request may have set; `queue`: the fate of the
+    /// waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
         let mode = Some(self.details.mode);
         let as_redisson = self.details.as_redisson;
-        Release { key: self.key.clone(), token: self.token, queue, mode, parked: None, note: None, as_redisson }
+        Release {
+            key: self.key.clone(),
+            token: self.token,
+            queue,
+            mode,
+            parked: None,
+            note: None,
+            as_redisson,
+        }
     }
 
-    /// The same of a lock that was won with `fence`, and broken by `by` if at all; it leaves `remains`.
-    pub fn release_leaving(&self, queue: QueueAction, fence: Fence, by: Option<Breaker>, remains: &Remains) -> Release {
+    /// The same of a lock that was won with `fence`, and broken by `by` if at all; it leaves
+    /// `remains`.
+    pub fn release_leaving(
+        &self,
+        queue: QueueAction,
+        fence: Fence,
+        by: Option<Breaker>,
+        remains: &Remains,
+    ) -> Release {
         let parked = remains.parked.as_ref().map(|parking| Parked {
             left: parking.left,
             value: self.details.parked(self.token, parking.span),
@@ -78,11 +118,27 @@ impl Claim {
         });
         let success = remains.once.map(|life| life.max(SUCCESS_LIFE));
         let own = remains.run.as_ref().map(|run| {
-            let run = Run { broken: by, ..run.clone().of(&self.details) };
-            Note { success, ..Note::of(run, fence, self.token) }
+            let run = Run {
+                broken: by,
+                ..run.clone().of(&self.details)
+            };
+            Note {
+                success,
+                ..Note::of(run, fence, self.token)
+            }
         });
-        let copy = || remains.earlier.as_ref().map(|entry| Note { entry: (**entry).clone(), is_run: false, success });
-        Release { parked, note: own.or_else(copy), ..self.release(queue) }
+        let copy = || {
+            remains.earlier.as_ref().map(|entry| Note {
+                entry: (**entry).clone(),
+                is_run: false,
+                success,
+            })
+        };
+        Release {
+            parked,
+            note: own.or_else(copy),
+            ..self.release(queue)
+        }
     }
 }
 
@@ -121,8 +177,8 @@ pub struct Heal {
     pub renew: Renew,
     /// Stored beside the token; with the fence, since the node's counter may be above it.
     pub details: Details,
-    /// The counter that the node told with "absent". Where its counter is above the fence, the node sets the key only if the
-    /// counter is still this one.
+    /// The counter that the node told with "absent". Where its counter is above the fence, the node
+    /// sets the key only if the counter is still this one.
     pub told: Counter,
     /// The holder's entry in the queue, which a healed node drops.
     pub waiter: Option<Waiter>,
@@ -150,7 +206,9 @@ pub struct Release {
 impl Release {
     /// Whether a success is written, which counts only once a majority has it.
     pub fn is_success(&self) -> bool {
-        self.note.as_ref().is_some_and(|note| note.success.is_some())
+        self.note
+            .as_ref()
+            .is_some_and(|note| note.success.is_some())
     }
 }
 
@@ -190,10 +248,11 @@ pub struct Look {
 /// A way to take a key from its holder, and from no later one.
 #[derive(Clone, Copy, Debug)]
 pub enum ForceUnlock<'a> {
-    /// A tombstone takes the lock's place and keeps the key's TTL. The holder stops its command and deletes it.
+    /// A tombstone takes the lock's place and keeps the key's TTL. The holder stops its command and
+    /// deletes it.
     Tombstone(Token, &'a str),
-    /// The lock, or its tombstone, is deleted, and the record says so. The fence counter passes the number, so that the holder cannot
-    /// set it again.
+    /// The lock, or its tombstone, is deleted, and the record says so. The fence counter passes the
+    /// number, so that the holder cannot set it again.
     Delete(Token, u64, Option<&'a Note>),
     /// A value that is not rlock's is deleted, if it is still this one.
     DeleteForeign(&'a RawValue),
@@ -214,7 +273,11 @@ pub struct Answer {
 
 impl From<Vote> for Answer {
     fn from(vote: Vote) -> Self {
-        Self { vote, server: ServerInfo::None, place: None }
+        Self {
+            vote,
+            server: ServerInfo::None,
+            place: None,
+        }
     }
 }
 
@@ -245,9 +308,11 @@ pub enum Vote {
     Held(Box<Occupant>),
     /// The key is free, but it is another waiter's turn.
     Reserved(Box<Reservation>),
-    /// This waiter has come later, and both have `--supersede`; `None` if the entry is not rlock's. Nothing was granted.
+    /// This waiter has come later, and both have `--supersede`; `None` if the entry is not rlock's.
+    /// Nothing was granted.
     Superseded(Option<Box<Waiter>>),
-    /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was changed.
+    /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was
+    /// changed.
     Restarted,
     /// The node failed, and says or implies what may have happened to the key.
     Failed(Fault),
@@ -261,10 +326,11 @@ pub type Counter = Option<u64>;
 pub enum Renewal {
     /// The key was ours all along and is until then. Counts even if it comes late.
     Renewed(Instant, Counter),
-    /// The key was gone and is ours again until then. Counts only if it comes while the lease stands. With the counter as it
-    /// was before.
+    /// The key was gone and is ours again until then. Counts only if it comes while the lease
+    /// stands. With the counter as it was before.
     Healed(Instant, Counter),
-    /// There is a tombstone in the key's place: the end of it, if the request extended it, and the user that broke the lock.
+    /// There is a tombstone in the key's place: the end of it, if the request extended it, and the
+    /// user that broke the lock.
     Broken(Option<Instant>, Breaker),
     /// The key is not ours any more. The counter is told where there is no key.
     Lost(Revoked, Counter),
@@ -295,7 +361,8 @@ pub enum Form {
 /// A server's identity, from INFO.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Seconds since it started, cut to whole ones. Of a server that became the primary later: since then, as its sentinels say.
+    /// Seconds since it started, cut to whole ones. Of a server that became the primary later:
+    /// since then, as its sentinels say.
     pub uptime: u64,
     /// Whether a failover has made it the primary since it started.
     pub is_promoted: bool,
@@ -308,8 +375,8 @@ pub struct Identity {
 impl Identity {
     /// Returns how two nodes share a server or its data, if they do.
     ///
-    /// Redlock's proof needs votes that fail one by one; a replica has its primary's vote a second time, and after a
-    /// failover perhaps without the last writes.
+    /// Redlock's proof needs votes that fail one by one; a replica has its primary's vote a second
+    /// time, and after a failover perhaps without the last writes.
     pub fn shared_with(&self, other: &Self) -> Option<&'static str> {
         let same = |a: &str, b: &str| !a.is_empty() && a == b;
         if same(&self.run_id, &other.run_id) {
@@ -327,14 +394,27 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn identity(run_id: &str, replication_id: &str) -> Identity {
-        Identity { uptime: 9, is_promoted: false, run_id: run_id.to_owned(), replication_id: replication_id.to_owned() }
+        Identity {
+            uptime: 9,
+            is_promoted: false,
+            run_id: run_id.to_owned(),
+            replication_id: replication_id.to_owned(),
+        }
     }
 
     #[test]
     fn a_server_met_twice_and_a_replica_are_no_independent_nodes() {
         assert_eq!(identity("a", "x").shared_with(&identity("b", "y")), None);
-        assert!(identity("a", "x").shared_with(&identity("a", "x")).is_some_and(|how| how.contains("same server")));
-        assert!(identity("a", "x").shared_with(&identity("b", "x")).is_some_and(|how| how.contains("replica")));
+        assert!(
+            identity("a", "x")
+                .shared_with(&identity("a", "x"))
+                .is_some_and(|how| how.contains("same server"))
+        );
+        assert!(
+            identity("a", "x")
+                .shared_with(&identity("b", "x"))
+                .is_some_and(|how| how.contains("replica"))
+        );
     }
 
     #[test]

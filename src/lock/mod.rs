@@ -1,7 +1,8 @@
 //! The rules of holding a lock: pure, no I/O.
 //!
-//! Nothing here reads a clock, a socket or the environment: every instant, every random number and every reply is
-//! passed in, so each rule can be tested exhaustively. Nothing here knows tokio or redis.
+//! Nothing here reads a clock, a socket or the environment: every instant, every random number and
+//! every reply is passed in, so each rule can be tested exhaustively. Nothing here knows tokio or
+//! redis.
 
 pub mod backoff;
 pub mod ballot;

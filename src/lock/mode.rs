@@ -1,4 +1,5 @@
-//! The kind of a lock: exclusive, shared, or slots. Kinds exclude each other, and slots of another number are another kind.
+//! The kind of a lock: exclusive, shared, or slots. Kinds exclude each other, and slots of another
+//! number are another kind.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// Most slots of a lock.
 pub const MOST_SLOTS: u16 = 1000;
 
-/// A kind of lock. A value of a kind that is unknown here is foreign: it is respected and never touched.
+/// A kind of lock. A value of a kind that is unknown here is foreign: it is respected and never
+/// touched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Debug, Default)]
 #[serde(try_from = "String", into = "String")]
 pub enum Mode {
@@ -22,8 +24,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the kind with `number` slots; one slot is the exclusive lock. `None` for no slot, and for more than
-    /// [`MOST_SLOTS`].
+    /// Returns the kind with `number` slots; one slot is the exclusive lock. `None` for no slot,
+    /// and for more than [`MOST_SLOTS`].
     pub fn slots(number: u16) -> Option<Self> {
         match number {
             1 => Some(Self::Exclusive),
@@ -48,11 +50,16 @@ impl Mode {
 
     /// Returns the number of slots, if it has slots.
     pub fn number(self) -> Option<u16> {
-        if let Self::Slots(number) = self { Some(number) } else { None }
+        if let Self::Slots(number) = self {
+            Some(number)
+        } else {
+            None
+        }
     }
 
-    /// Whether a run of kind `inner` may run under an outer lock of this kind. An exclusive lock covers every kind. Any other
-    /// covers its own kind only, since the inner lock would otherwise wait for the outer one.
+    /// Whether a run of kind `inner` may run under an outer lock of this kind. An exclusive lock
+    /// covers every kind. Any other covers its own kind only, since the inner lock would otherwise
+    /// wait for the outer one.
     pub fn covers(self, inner: Self) -> bool {
         self == Self::Exclusive || self == inner
     }
@@ -76,9 +83,12 @@ impl FromStr for Mode {
         let mode = match text {
             "x" => Some(Self::Exclusive),
             "s" => Some(Self::Shared),
-            _ => text.strip_prefix('k').and_then(|number| Self::slots(number.parse().ok()?)),
+            _ => text
+                .strip_prefix('k')
+                .and_then(|number| Self::slots(number.parse().ok()?)),
         };
-        mode.filter(|mode| mode.to_string() == text).ok_or_else(|| "not a kind of lock".to_owned())
+        mode.filter(|mode| mode.to_string() == text)
+            .ok_or_else(|| "not a kind of lock".to_owned())
     }
 }
 
@@ -102,10 +112,17 @@ mod tests {
 
     #[test]
     fn a_kind_is_read_back_only_in_its_own_spelling() {
-        for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots(2), Mode::Slots(MOST_SLOTS)] {
+        for mode in [
+            Mode::Exclusive,
+            Mode::Shared,
+            Mode::Slots(2),
+            Mode::Slots(MOST_SLOTS),
+        ] {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
-        for text in ["", "X", "k", "k0", "k1", "k01", "k1001", "k+5", "k99999", "sx"] {
+        for text in [
+            "", "X", "k", "k0", "k1", "k01", "k1001", "k+5", "k99999", "sx",
+        ] {
             assert!(text.parse::<Mode>().is_err(), "{text}");
         }
     }

@@ -29,7 +29,8 @@ pub struct Observation {
     pub last: Record,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
-    /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are many of these.
+    /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are
+    /// many of these.
     pub size: usize,
 }
 
@@ -56,11 +57,13 @@ impl Observation {
 
     /// Returns the holder `token`, if it is one here, broken or not.
     pub fn of(&self, token: Token) -> Option<&Occupant> {
-        self.holders.iter().find(|there| there.holder().is_some_and(|(holder, _)| holder == token))
+        self.holders
+            .iter()
+            .find(|there| there.holder().is_some_and(|(holder, _)| holder == token))
     }
 
-    /// Returns the time until which `occupant` certainly stays here, with clocks whose rates differ by `drift`. Never, if it has
-    /// no end.
+    /// Returns the time until which `occupant` certainly stays here, with clocks whose rates differ
+    /// by `drift`. Never, if it has no end.
     pub fn valid_until(&self, occupant: &Occupant, drift: f64) -> Instant {
         // What outlasts the lease is not the holder's.
         let delay = occupant.holder().map_or(0, |(_, details)| details.delay);

@@ -1,4 +1,5 @@
-//! The party that has a lock at a node, as that tells it: a holder, the members of a lock together, or a client that is not rlock.
+//! The party that has a lock at a node, as that tells it: a holder, the members of a lock together,
+//! or a client that is not rlock.
 
 use std::fmt;
 use std::time::Duration;
@@ -49,8 +50,8 @@ pub enum OccupantKind {
 }
 
 impl OccupantKind {
-    /// Whether both are one party. A holder is the same whatever else its value says: a healed node has more details, and a
-    /// broken one others. Anything else is the same if it looks the same.
+    /// Whether both are one party. A holder is the same whatever else its value says: a healed node
+    /// has more details, and a broken one others. Anything else is the same if it looks the same.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Holder(own, _), Self::Holder(other, _)) => own == other,
@@ -63,12 +64,20 @@ impl OccupantKind {
 impl Occupant {
     /// An occupant of the key itself.
     pub fn new(who: OccupantKind, ttl: Option<Duration>) -> Self {
-        Self { who, ttl, seat: Seat::default() }
+        Self {
+            who,
+            ttl,
+            seat: Seat::default(),
+        }
     }
 
     /// The holder's token and what it says of itself, if it is an rlock.
     pub fn holder(&self) -> Option<(Token, &Details)> {
-        if let OccupantKind::Holder(token, details) = &self.who { Some((*token, details)) } else { None }
+        if let OccupantKind::Holder(token, details) = &self.who {
+            Some((*token, details))
+        } else {
+            None
+        }
     }
 
     /// Its TTL, if it says so: how long a node keeps its key without a renewal.
@@ -82,7 +91,8 @@ impl Occupant {
         }
     }
 
-    /// Whether its command has ended and the lock stays for a time. Of a group: whether that is so of its only member.
+    /// Whether its command has ended and the lock stays for a time. Of a group: whether that is so
+    /// of its only member.
     pub fn is_parked(&self) -> bool {
         match &self.who {
             OccupantKind::Holder(_, details) => details.parked,
@@ -102,7 +112,8 @@ impl Occupant {
         }
     }
 
-    /// Whether both are one party, and at the same place. A member that a node has at another index has no vote there.
+    /// Whether both are one party, and at the same place. A member that a node has at another index
+    /// has no vote there.
     pub fn is_same(&self, other: &Self) -> bool {
         self.who.is_same(&other.who) && self.seat.index == other.seat.index
     }
@@ -139,9 +150,25 @@ impl Occupant {
     pub fn member(entry: &[u8], ttl: Option<Duration>) -> Option<Self> {
         let (index, rest) = std::str::from_utf8(entry).ok()?.split_once(' ')?;
         let (fence, value) = rest.split_once(' ')?;
-        let (kind, length, head) = ("string".to_owned(), value.len() as u64, value.as_bytes().to_vec());
-        let who = understand(&RawValue { kind, length, head, ttl })?;
-        Some(Self { who, ttl, seat: Seat { index: index.parse().ok()?, fence: Fence::new(fence.parse().ok()?) } })
+        let (kind, length, head) = (
+            "string".to_owned(),
+            value.len() as u64,
+            value.as_bytes().to_vec(),
+        );
+        let who = understand(&RawValue {
+            kind,
+            length,
+            head,
+            ttl,
+        })?;
+        Some(Self {
+            who,
+            ttl,
+            seat: Seat {
+                index: index.parse().ok()?,
+                fence: Fence::new(fence.parse().ok()?),
+            },
+        })
     }
 }
 
@@ -151,14 +178,25 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
     }
     let text = std::str::from_utf8(&seen.head).ok()?;
     if let Some(marker) = Marker::read(text) {
-        return Some(OccupantKind::Group(Box::new(Group { marker, members: 0, shown: None })));
+        return Some(OccupantKind::Group(Box::new(Group {
+            marker,
+            members: 0,
+            shown: None,
+        })));
     }
     let (lock, parked) = (text.strip_prefix(BROKEN), text.strip_prefix(PARKED));
     let (token, details) = lock.or(parked).unwrap_or(text).split_once(' ')?;
     let told: Details = serde_json::from_str(details).ok()?;
     // A tombstone is one by its first word, and so is a parked lock.
     let broken = lock.map(|_| told.broken.unwrap_or_else(|| "another user".into()));
-    Some(OccupantKind::Holder(token.parse().ok()?, Details { broken, parked: parked.is_some(), ..told }))
+    Some(OccupantKind::Holder(
+        token.parse().ok()?,
+        Details {
+            broken,
+            parked: parked.is_some(),
+            ..told
+        },
+    ))
 }
 
 fn describe(seen: &RawValue) -> String {
@@ -167,47 +205,71 @@ fn describe(seen: &RawValue) -> String {
     }
     let shown = &seen.head[..seen.head.len().min(40)];
     if seen.length > shown.len() as u64 {
-        format!("a string of {} bytes, {}…", seen.length, escape::bytes(shown))
+        format!(
+            "a string of {} bytes, {}…",
+            seen.length,
+            escape::bytes(shown)
+        )
     } else {
         format!("the value {}", escape::bytes(shown))
     }
 }
 
 impl Occupant {
-    /// Returns the occupant for people at this unix time in ms: `held by deploy@web1, pid 4711, running backup.sh (note), for 3m 2s`.
+    /// Returns the occupant for people at this unix time in ms:
+    /// `held by deploy@web1, pid 4711, running backup.sh (note), for 3m 2s`.
     pub fn told(&self, now: u64) -> String {
-        let held =
-            self.held_for(now).map_or_else(String::new, |span| format!(", for {}", duration::show_seconds(span)));
+        let held = self.held_for(now).map_or_else(String::new, |span| {
+            format!(", for {}", duration::show_seconds(span))
+        });
         format!("{}{held}{}", self.named(), self.end())
     }
 
     /// Returns the same in fewer words: `held for 3m 2s by deploy@web1, backup.sh (note)`.
     pub fn brief(&self, now: u64) -> String {
-        let (Some(span), Some((_, details))) = (self.held_for(now), self.holder()) else { return self.told(now) };
+        let (Some(span), Some((_, details))) = (self.held_for(now), self.holder()) else {
+            return self.told(now);
+        };
         let how = match details.mode {
             Mode::Exclusive => "held".to_owned(),
             Mode::Shared => "held shared".to_owned(),
             Mode::Slots(number) => format!("slot {} of {number} is held", self.seat.index),
         };
-        format!("{how} for {} by {}{}", duration::show_seconds(span), details.brief(), self.end())
+        format!(
+            "{how} for {} by {}{}",
+            duration::show_seconds(span),
+            details.brief(),
+            self.end()
+        )
     }
 
-    /// Returns the time for which a live run has held the lock by now, if its clock and ours agree on that.
+    /// Returns the time for which a live run has held the lock by now, if its clock and ours agree
+    /// on that.
     fn held_for(&self, now: u64) -> Option<Duration> {
         let (_, details) = self.holder()?;
-        let is_live = details.kept && !details.parked && details.broken.is_none() && details.since > 0;
-        now.checked_sub(details.since).filter(|_| is_live).map(Duration::from_millis)
+        let is_live =
+            details.kept && !details.parked && details.broken.is_none() && details.since > 0;
+        now.checked_sub(details.since)
+            .filter(|_| is_live)
+            .map(Duration::from_millis)
     }
 
-    /// Returns when the occupant ends, as far as that is news: a live run renews its lease before it ends.
+    /// Returns when the occupant ends, as far as that is news: a live run renews its lease before
+    /// it ends.
     fn end(&self) -> String {
         match self.ttl {
             Some(ttl) if self.is_parked() => format!("; free in {}", duration::show_rounded(ttl)),
             Some(ttl) if self.is_overdue(ttl) => {
-                format!("; its renewal is overdue: its lease ends in {}", duration::show_rounded(ttl))
+                format!(
+                    "; its renewal is overdue: its lease ends in {}",
+                    duration::show_rounded(ttl)
+                )
             }
             Some(_) if self.is_renewed() => String::new(),
-            Some(ttl) => format!("; its lease ends in {} unless renewed", duration::show_rounded(ttl)),
+            Some(ttl) => format!(
+                "; its lease ends in {} unless renewed",
+                duration::show_rounded(ttl)
+            ),
             None if !matches!(self.who, OccupantKind::Foreign(_)) => String::new(),
             None => "; it has no TTL and will never go away by itself".to_owned(),
         }
@@ -222,9 +284,12 @@ impl Occupant {
         }
     }
 
-    /// Whether less of the lease is left than a live run lets it come to: it renews after a third, and this allows for a half.
+    /// Whether less of the lease is left than a live run lets it come to: it renews after a third,
+    /// and this allows for a half.
     fn is_overdue(&self, left: Duration) -> bool {
-        let Some((_, details)) = self.holder().filter(|(_, details)| details.kept && details.ttl > details.delay)
+        let Some((_, details)) = self
+            .holder()
+            .filter(|(_, details)| details.kept && details.ttl > details.delay)
         else {
             return false;
         };
@@ -244,9 +309,14 @@ impl Occupant {
                     }
                     Mode::Exclusive => "held by".to_owned(),
                     Mode::Shared => "held shared by".to_owned(),
-                    Mode::Slots(number) => format!("slot {} of {number} is held by", self.seat.index),
+                    Mode::Slots(number) => {
+                        format!("slot {} of {number} is held by", self.seat.index)
+                    }
                 };
-                let broken = details.broken.as_ref().map(|by| format!(", and being stopped: {by}"));
+                let broken = details
+                    .broken
+                    .as_ref()
+                    .map(|by| format!(", and being stopped: {by}"));
                 format!("{how} {}{}", details.person(), broken.unwrap_or_default())
             }
             OccupantKind::Group(group) => group.to_string(),
@@ -277,13 +347,23 @@ impl Marker {
         let (nodes, ttl) = rest.split_once(" ttl=")?;
         let mode: Mode = kind.parse().ok()?;
         let ttl = Duration::from_millis(ttl.parse().ok()?).min(LONGEST_TTL);
-        mode.has_members().then_some(Self { mode, nodes: nodes.parse().ok()?, ttl })
+        mode.has_members().then_some(Self {
+            mode,
+            nodes: nodes.parse().ok()?,
+            ttl,
+        })
     }
 }
 
 impl fmt::Display for Marker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{MARKER}{} n={} ttl={}", self.mode, self.nodes, self.ttl.as_millis())
+        write!(
+            f,
+            "{MARKER}{} n={} ttl={}",
+            self.mode,
+            self.nodes,
+            self.ttl.as_millis()
+        )
     }
 }
 
@@ -321,7 +401,9 @@ impl fmt::Display for Group {
             Mode::Slots(number) => write!(f, "held in {} of {number} slots by ", self.members)?,
             _ => f.write_str("held shared by ")?,
         }
-        let Some((_, details)) = &self.shown else { return f.write_str("members that cannot be read") };
+        let Some((_, details)) = &self.shown else {
+            return f.write_str("members that cannot be read");
+        };
         f.write_str(&details.person())?;
         if details.parked {
             f.write_str(" (parked)")?;
@@ -340,73 +422,176 @@ mod tests {
     use proptest::prelude::*;
 
     fn sighting(head: &[u8]) -> RawValue {
-        RawValue { kind: "string".to_owned(), length: head.len() as u64, head: head.to_vec(), ttl: None }
+        RawValue {
+            kind: "string".to_owned(),
+            length: head.len() as u64,
+            head: head.to_vec(),
+            ttl: None,
+        }
     }
 
     #[test]
     fn a_value_of_ours_is_understood_and_a_truncated_one_is_foreign() {
-        let details = Details { host: "web1".to_owned(), n: 1, ..Details::default() }.fitted();
+        let details = Details {
+            host: "web1".to_owned(),
+            n: 1,
+            ..Details::default()
+        }
+        .fitted();
         let token = Token::fresh();
         let value = details.value(token);
         let seen = sighting(value.as_bytes());
-        assert_eq!(Occupant::from(seen.clone()).who, OccupantKind::Holder(token, details));
-        let longer = RawValue { length: seen.length + 1, ..seen };
-        assert!(matches!(Occupant::from(longer).who, OccupantKind::Foreign(_)));
+        assert_eq!(
+            Occupant::from(seen.clone()).who,
+            OccupantKind::Holder(token, details)
+        );
+        let longer = RawValue {
+            length: seen.length + 1,
+            ..seen
+        };
+        assert!(matches!(
+            Occupant::from(longer).who,
+            OccupantKind::Foreign(_)
+        ));
     }
 
     #[test]
     fn a_tombstone_names_the_holder_and_who_broke_the_lock() {
-        let details = Details { host: "web1".to_owned(), n: 3, ttl: 9, ..Details::default() }.fitted();
+        let details = Details {
+            host: "web1".to_owned(),
+            n: 3,
+            ttl: 9,
+            ..Details::default()
+        }
+        .fitted();
         let token = Token::fresh();
         let seen = Occupant::from(sighting(
-            details.tombstone(token, Breaker { name: "me@ops".to_owned(), reason: Some("hung".to_owned()) }).as_bytes(),
+            details
+                .tombstone(
+                    token,
+                    Breaker {
+                        name: "me@ops".to_owned(),
+                        reason: Some("hung".to_owned()),
+                    },
+                )
+                .as_bytes(),
         ));
         assert_eq!(seen.holder().map(|(token, _)| token), Some(token));
-        assert_eq!((seen.nodes(), seen.lease_length()), (Some(3), Some(Duration::from_millis(9))));
-        assert!(seen.told(9).contains("me@ops broke the lock: hung"), "{seen:?}");
-        let liar = Details { broken: Some("me".into()), ..details };
+        assert_eq!(
+            (seen.nodes(), seen.lease_length()),
+            (Some(3), Some(Duration::from_millis(9)))
+        );
+        assert!(
+            seen.told(9).contains("me@ops broke the lock: hung"),
+            "{seen:?}"
+        );
+        let liar = Details {
+            broken: Some("me".into()),
+            ..details
+        };
         let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
-        assert_eq!(seen.holder().and_then(|(_, details)| details.broken.clone()), None);
+        assert_eq!(
+            seen.holder()
+                .and_then(|(_, details)| details.broken.clone()),
+            None
+        );
     }
 
     #[test]
     fn a_parked_lock_names_the_run_that_has_ended_and_who_meets_it_allows_for_its_whole_time() {
-        let run = Details { host: "web1".to_owned(), pid: Some(7), ttl: 30_000, n: 3, ..Details::default() }.fitted();
+        let run = Details {
+            host: "web1".to_owned(),
+            pid: Some(7),
+            ttl: 30_000,
+            n: 3,
+            ..Details::default()
+        }
+        .fitted();
         let token = Token::fresh();
-        let seen = |span| Occupant::from(sighting(run.parked(token, Duration::from_secs(span)).as_bytes()));
-        assert!(seen(60).is_parked() && seen(60).holder().is_some_and(|(_, told)| !told.kept && told.pid.is_none()));
-        assert_eq!([60, 5].map(|span| seen(span).lease_length()), [60, 30].map(|span| Some(Duration::from_secs(span))));
-        let shown = Occupant { ttl: Some(Duration::from_secs(40)), ..seen(60) }.told(0);
+        let seen = |span| {
+            Occupant::from(sighting(
+                run.parked(token, Duration::from_secs(span)).as_bytes(),
+            ))
+        };
+        assert!(
+            seen(60).is_parked()
+                && seen(60)
+                    .holder()
+                    .is_some_and(|(_, told)| !told.kept && told.pid.is_none())
+        );
+        assert_eq!(
+            [60, 5].map(|span| seen(span).lease_length()),
+            [60, 30].map(|span| Some(Duration::from_secs(span)))
+        );
+        let shown = Occupant {
+            ttl: Some(Duration::from_secs(40)),
+            ..seen(60)
+        }
+        .told(0);
         assert_eq!(shown, "parked by @web1, which ran ; free in 40s");
         assert!(!Occupant::from(sighting(run.value(token).as_bytes())).is_parked());
     }
 
     #[test]
     fn a_lease_is_news_only_where_its_renewal_is_overdue() {
-        let run =
-            Details { user: "ci".to_owned(), host: "web1".to_owned(), cmd: "job".to_owned(), ..Details::default() };
-        let run = Details { pid: Some(7), since: 1_000, ttl: 45_000, delay: 15_000, n: 1, ..run };
+        let run = Details {
+            user: "ci".to_owned(),
+            host: "web1".to_owned(),
+            cmd: "job".to_owned(),
+            ..Details::default()
+        };
+        let run = Details {
+            pid: Some(7),
+            since: 1_000,
+            ttl: 45_000,
+            delay: 15_000,
+            n: 1,
+            ..run
+        };
         let held = |run: &Details, left| {
             let who = OccupantKind::Holder(Token::fresh(), run.clone());
             Occupant::new(who, Some(Duration::from_secs(left)))
         };
-        assert_eq!(held(&run, 35).told(183_000), "held by ci@web1, pid 7, running job, for 3m 2s");
-        assert_eq!(held(&run, 35).brief(183_999), "held for 3m 2s by ci@web1, job");
+        assert_eq!(
+            held(&run, 35).told(183_000),
+            "held by ci@web1, pid 7, running job, for 3m 2s"
+        );
+        assert_eq!(
+            held(&run, 35).brief(183_999),
+            "held for 3m 2s by ci@web1, job"
+        );
         let overdue = "; its renewal is overdue: its lease ends in 29s";
-        assert!(held(&run, 29).told(183_000).ends_with(&format!("for 3m 2s{overdue}")));
+        assert!(
+            held(&run, 29)
+                .told(183_000)
+                .ends_with(&format!("for 3m 2s{overdue}"))
+        );
         assert!(held(&run, 29).brief(183_000).ends_with(overdue));
         assert!(!held(&run, 30).told(183_000).contains("lease"));
         // The holder's clock is ahead of ours.
-        assert_eq!(held(&run, 35).told(999), "held by ci@web1, pid 7, running job");
-        let steps = Details { kept: false, pid: None, ..run };
+        assert_eq!(
+            held(&run, 35).told(999),
+            "held by ci@web1, pid 7, running job"
+        );
+        let steps = Details {
+            kept: false,
+            pid: None,
+            ..run
+        };
         let left = "held by ci@web1, taken with acquire; its lease ends in 5s unless renewed";
-        assert_eq!((held(&steps, 5).told(2_000), held(&steps, 5).brief(2_000)), (left.to_owned(), left.to_owned()));
+        assert_eq!(
+            (held(&steps, 5).told(2_000), held(&steps, 5).brief(2_000)),
+            (left.to_owned(), left.to_owned())
+        );
     }
 
     #[test]
     fn a_foreign_key_without_a_ttl_is_said_to_stay() {
         let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).told(0);
-        assert!(text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"), "{text}");
+        assert!(
+            text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"),
+            "{text}"
+        );
     }
 
     proptest! {
@@ -421,26 +606,79 @@ mod tests {
     #[test]
     fn a_marker_is_read_as_it_is_written_and_nothing_else_is() {
         let ttl = Duration::from_secs(30);
-        assert_eq!(Marker::read("rlock s n=3 ttl=30000"), Some(Marker { mode: Mode::Shared, nodes: 3, ttl }));
-        let slots = Marker { mode: Mode::Slots(5), nodes: 1, ttl };
+        assert_eq!(
+            Marker::read("rlock s n=3 ttl=30000"),
+            Some(Marker {
+                mode: Mode::Shared,
+                nodes: 3,
+                ttl
+            })
+        );
+        let slots = Marker {
+            mode: Mode::Slots(5),
+            nodes: 1,
+            ttl,
+        };
         assert_eq!(Marker::read("rlock k5 n=1 ttl=30000"), Some(slots));
         assert_eq!(slots.to_string(), "rlock k5 n=1 ttl=30000");
-        for text in ["rlock x n=3 ttl=1", "rlock s n=3", "rlock s n=3 ttl=", "rlock k1 n=1 ttl=1", "rlocks n=1 ttl=1"] {
+        for text in [
+            "rlock x n=3 ttl=1",
+            "rlock s n=3",
+            "rlock s n=3 ttl=",
+            "rlock k1 n=1 ttl=1",
+            "rlocks n=1 ttl=1",
+        ] {
             assert_eq!(Marker::read(text), None, "{text}");
         }
     }
 
     #[test]
     fn one_member_is_named_and_the_others_are_counted() {
-        let details = Details { user: "u".to_owned(), host: "web1".to_owned(), kept: false, ..Details::default() };
-        let marker = |mode| Marker { mode, nodes: 1, ttl: Duration::ZERO };
-        let group =
-            |mode, members| Group { marker: marker(mode), members, shown: Some((Token::fresh(), details.clone())) };
-        assert_eq!(group(Mode::Shared, 1).to_string(), "held shared by u@web1, taken with acquire");
-        let parked = Some((Token::fresh(), Details { parked: true, cmd: "job".to_owned(), ..details.clone() }));
-        let parked = Group { shown: parked, ..group(Mode::Shared, 1) };
-        assert_eq!(parked.to_string(), "held shared by u@web1, which ran job (parked)");
-        assert!(group(Mode::Shared, 12).to_string().ends_with("taken with acquire and 11 more"));
-        assert!(group(Mode::Slots(5), 3).to_string().starts_with("held in 3 of 5 slots by u@web1"));
+        let details = Details {
+            user: "u".to_owned(),
+            host: "web1".to_owned(),
+            kept: false,
+            ..Details::default()
+        };
+        let marker = |mode| Marker {
+            mode,
+            nodes: 1,
+            ttl: Duration::ZERO,
+        };
+        let group = |mode, members| Group {
+            marker: marker(mode),
+            members,
+            shown: Some((Token::fresh(), details.clone())),
+        };
+        assert_eq!(
+            group(Mode::Shared, 1).to_string(),
+            "held shared by u@web1, taken with acquire"
+        );
+        let parked = Some((
+            Token::fresh(),
+            Details {
+                parked: true,
+                cmd: "job".to_owned(),
+                ..details.clone()
+            },
+        ));
+        let parked = Group {
+            shown: parked,
+            ..group(Mode::Shared, 1)
+        };
+        assert_eq!(
+            parked.to_string(),
+            "held shared by u@web1, which ran job (parked)"
+        );
+        assert!(
+            group(Mode::Shared, 12)
+                .to_string()
+                .ends_with("taken with acquire and 11 more")
+        );
+        assert!(
+            group(Mode::Slots(5), 3)
+                .to_string()
+                .starts_with("held in 3 of 5 slots by u@web1")
+        );
     }
 }

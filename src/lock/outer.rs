@@ -1,7 +1,8 @@
 //! The locks of outer rlocks, which run this process, as the environment tells them:
 //! `RLOCK_HELD=TOKEN:FENCE[,TOKEN:FENCE…]`, outermost first.
 //!
-//! It is a claim and no proof: a token counts only where the nodes say that it holds the lock in question.
+//! It is a claim and no proof: a token counts only where the nodes say that it holds the lock in
+//! question.
 
 use std::fmt;
 
@@ -21,7 +22,8 @@ pub struct OuterLocks {
 }
 
 impl OuterLocks {
-    /// Reads the values of `RLOCK_HELD` and `RLOCK_TOKEN`. Entries that are no token and fence are left out.
+    /// Reads the values of `RLOCK_HELD` and `RLOCK_TOKEN`. Entries that are no token and fence are
+    /// left out.
     pub fn read(held: &str, named: &str) -> Self {
         let entry = |text: &str| {
             let (token, fence) = text.split_once(':')?;
@@ -29,7 +31,10 @@ impl OuterLocks {
         };
         Self {
             held: held.split(SEPARATOR).filter_map(entry).collect(),
-            named: named.split(SEPARATOR).filter_map(|text| text.parse().ok()).collect(),
+            named: named
+                .split(SEPARATOR)
+                .filter_map(|text| text.parse().ok())
+                .collect(),
         }
     }
 
@@ -45,7 +50,10 @@ impl OuterLocks {
 
     /// Returns the fence of a lock that such a run holds.
     pub fn fence(&self, token: Token) -> Option<Fence> {
-        self.held.iter().find(|(held, _)| *held == token).map(|(_, fence)| *fence)
+        self.held
+            .iter()
+            .find(|(held, _)| *held == token)
+            .map(|(_, fence)| *fence)
     }
 
     /// Whether the environment claims no lock.
@@ -55,7 +63,11 @@ impl OuterLocks {
 
     /// Returns the tokens of all locks that the environment claims.
     pub fn tokens(&self) -> Vec<Token> {
-        self.held.iter().map(|(token, _)| *token).chain(self.named.iter().copied()).collect()
+        self.held
+            .iter()
+            .map(|(token, _)| *token)
+            .chain(self.named.iter().copied())
+            .collect()
     }
 
     /// Returns the locks of a command that runs under the lock of `token` too.
@@ -71,7 +83,11 @@ impl OuterLocks {
 /// The value of `RLOCK_HELD`.
 impl fmt::Display for OuterLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&list(self.held.iter().map(|(token, fence)| format!("{token}:{fence}"))))
+        f.write_str(&list(
+            self.held
+                .iter()
+                .map(|(token, fence)| format!("{token}:{fence}")),
+        ))
     }
 }
 
@@ -87,7 +103,10 @@ mod tests {
     #[test]
     fn each_level_adds_its_lock_once_and_keeps_the_order() {
         let (a, b) = (Token::fresh(), Token::fresh());
-        let both = OuterLocks::default().with(a, fence(7)).with(b, fence(8)).with(a, fence(7));
+        let both = OuterLocks::default()
+            .with(a, fence(7))
+            .with(b, fence(8))
+            .with(a, fence(7));
         assert_eq!(both.to_string(), format!("{a}:7,{b}:8"));
         assert_eq!(OuterLocks::read(&both.to_string(), ""), both);
     }

@@ -1,7 +1,7 @@
 //! The queue of one lock: its waiters, their order, and the words that nodes send them.
 //!
-//! Each node keeps its own queue. A waiter has one ticket for all of them, so that independent nodes agree on who is next
-//! and votes are not split.
+//! Each node keeps its own queue. A waiter has one ticket for all of them, so that independent
+//! nodes agree on who is next and votes are not split.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,15 +55,25 @@ impl Waiter {
     #[must_use]
     pub fn fitted(self) -> Self {
         let is_blank = |c: char| c.is_whitespace() || c.is_control();
-        let word = |text: String| text.chars().map(|c| if is_blank(c) { '_' } else { c }).collect::<String>();
+        let word = |text: String| {
+            text.chars()
+                .map(|c| if is_blank(c) { '_' } else { c })
+                .collect::<String>()
+        };
         // Lua takes the bytes of ASCII alone for spaces and line breaks.
-        let line = |text: String| text.chars().map(|c| if is_blank(c) { ' ' } else { c }).collect::<String>();
+        let line = |text: String| {
+            text.chars()
+                .map(|c| if is_blank(c) { ' ' } else { c })
+                .collect::<String>()
+        };
         // The requests for a lock with members have no room for it (docs/redis.md, What is stored).
         let note = self.note.filter(|_| !self.mode.has_members());
         Self {
             host: word(self.host).chars().take(128).collect(),
             user: cut(word(self.user), LONGEST_TEXT),
-            note: note.map(|note| cut(line(note).trim().to_owned(), LONGEST_TEXT)).filter(|note| !note.is_empty()),
+            note: note
+                .map(|note| cut(line(note).trim().to_owned(), LONGEST_TEXT))
+                .filter(|note| !note.is_empty()),
             ..self
         }
     }
@@ -82,14 +92,26 @@ impl Waiter {
     }
 }
 
-/// `ID HOST PID SINCE KIND USER NOTE`: the queue's member. It ends where the rest is not known, and an exclusive kind may be
-/// missing then.
+/// `ID HOST PID SINCE KIND USER NOTE`: the queue's member. It ends where the rest is not known, and
+/// an exclusive kind may be missing then.
 impl fmt::Display for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, host, pid, since, mode, user, note } = self.clone().fitted();
+        let Self {
+            id,
+            host,
+            pid,
+            since,
+            mode,
+            user,
+            note,
+        } = self.clone().fitted();
         write!(f, "{id} {host} {pid} {since}")?;
         if user.is_empty() {
-            return if mode == Mode::Exclusive { Ok(()) } else { write!(f, " {mode}") };
+            return if mode == Mode::Exclusive {
+                Ok(())
+            } else {
+                write!(f, " {mode}")
+            };
         }
         write!(f, " {mode} {user}")?;
         note.map_or(Ok(()), |note| write!(f, " {note}"))
@@ -107,7 +129,15 @@ impl FromStr for Waiter {
             let (pid, since) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             let mode = words.next().map_or(Ok(Mode::Exclusive), str::parse).ok()?;
             let user = words.next().unwrap_or_default().to_owned();
-            Some(Self { id, host, pid, since, mode, user, note: words.next().map(str::to_owned) })
+            Some(Self {
+                id,
+                host,
+                pid,
+                since,
+                mode,
+                user,
+                note: words.next().map(str::to_owned),
+            })
         };
         read().ok_or_else(|| "not a waiter of rlock".to_owned())
     }
@@ -118,16 +148,20 @@ impl FromStr for Waiter {
 pub struct Ticket {
     /// The waiter.
     pub waiter: Waiter,
-    /// When it came, unix time in µs. The smallest number goes first; of equal ones, the smaller id.
+    /// When it came, unix time in µs. The smallest number goes first; of equal ones, the smaller
+    /// id.
     pub number: u64,
-    /// With `--supersede`: when the waiter came, unix time in µs. It ends the waiters with this option that came before.
+    /// With `--supersede`: when the waiter came, unix time in µs. It ends the waiters with this
+    /// option that came before.
     pub supersedes: Option<u64>,
 }
 
 impl Ticket {
-    /// `CAME WAITER`: the text by which a node tells which of two waiters with `--supersede` came later. Empty without.
+    /// `CAME WAITER`: the text by which a node tells which of two waiters with `--supersede` came
+    /// later. Empty without.
     pub fn newest(&self) -> String {
-        self.supersedes.map_or_else(String::new, |came| format!("{came:016} {}", self.waiter))
+        self.supersedes
+            .map_or_else(String::new, |came| format!("{came:016} {}", self.waiter))
     }
 }
 
@@ -145,9 +179,11 @@ pub struct QueuePosition {
 /// A word that a node sends to a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// The lock is free, and it is this waiter's turn; or the waiter was passed over and must enter the queue again.
+    /// The lock is free, and it is this waiter's turn; or the waiter was passed over and must enter
+    /// the queue again.
     YourTurn,
-    /// The lock is free, and it is the turn of another waiter, which should take it within a second.
+    /// The lock is free, and it is the turn of another waiter, which should take it within a
+    /// second.
     StandBy,
     /// The lock is free, and it is no particular waiter's turn.
     Recheck,
@@ -163,10 +199,16 @@ mod tests {
         let id = "6c0f4a5e-9d0f-4c5b-8e86-1f0c7a4f3c2d";
         let read = |rest: &str| format!("{id} web1 {rest}").parse::<Waiter>();
         let old = read("7 8").unwrap();
-        assert_eq!((old.mode, old.user.as_str(), old.note), (Mode::Exclusive, "", None));
+        assert_eq!(
+            (old.mode, old.user.as_str(), old.note),
+            (Mode::Exclusive, "", None)
+        );
         assert_eq!(read("7 8 k3").unwrap().mode, Mode::Slots(3));
         let new = read("7 8 x deploy nightly, see wiki").unwrap();
-        assert_eq!((new.person().as_str(), new.note.as_deref()), ("deploy@web1", Some("nightly, see wiki")));
+        assert_eq!(
+            (new.person().as_str(), new.note.as_deref()),
+            ("deploy@web1", Some("nightly, see wiki"))
+        );
         for text in ["", "7", "x 8", "7 8 q", "7 8 q deploy"] {
             assert!(read(text).is_err(), "{text}");
         }
@@ -175,10 +217,20 @@ mod tests {
     #[test]
     fn the_texts_of_a_waiter_are_cut_between_two_characters() {
         let text = |letter: &str| letter.repeat(60);
-        let long: Waiter = format!("{} h 1 2 x {} {}", Uuid::nil(), text("ü"), text("漢")).parse().unwrap();
+        let long: Waiter = format!("{} h 1 2 x {} {}", Uuid::nil(), text("ü"), text("漢"))
+            .parse()
+            .unwrap();
         let fitted = long.fitted();
-        assert!(fitted.user.len() <= LONGEST_TEXT && fitted.user.ends_with("ü…"), "{}", fitted.user);
-        assert!(fitted.note.is_some_and(|note| note.len() <= LONGEST_TEXT && note.ends_with("漢…")));
+        assert!(
+            fitted.user.len() <= LONGEST_TEXT && fitted.user.ends_with("ü…"),
+            "{}",
+            fitted.user
+        );
+        assert!(
+            fitted
+                .note
+                .is_some_and(|note| note.len() <= LONGEST_TEXT && note.ends_with("漢…"))
+        );
     }
 
     proptest! {

@@ -9,7 +9,9 @@ pub struct Quorum {
 impl Quorum {
     /// Returns the majority of `total` nodes; `total` is at least one.
     pub fn of(total: usize) -> Self {
-        Self { total: total.max(1) }
+        Self {
+            total: total.max(1),
+        }
     }
 
     /// Returns N, the number of nodes.
@@ -27,7 +29,8 @@ impl Quorum {
         self.total - self.needed()
     }
 
-    /// Returns the q-th largest of `values`: what a majority reaches. `None` if there are fewer than q.
+    /// Returns the q-th largest of `values`: what a majority reaches. `None` if there are fewer
+    /// than q.
     pub fn reached_by<T: Ord>(self, values: impl IntoIterator<Item = T>) -> Option<T> {
         let mut values: Vec<T> = values.into_iter().collect();
         values.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,4 +1,5 @@
-//! The remains of a run: what is left when its locks are given back. A run is recorded, and its lock may stay for a time.
+//! The remains of a run: what is left when its locks are given back. A run is recorded, and its
+//! lock may stay for a time.
 
 use std::time::Duration;
 
@@ -36,7 +37,8 @@ pub struct Remains {
     pub parked: Option<Parking>,
     /// The run whose command has ended.
     pub run: Option<Run>,
-    /// The success of an earlier run, which kept this one from running. It is copied to the nodes that lack it.
+    /// The success of an earlier run, which kept this one from running. It is copied to the nodes
+    /// that lack it.
     pub earlier: Option<Box<Entry>>,
     /// `--once`, if either is a success.
     pub once: Option<Duration>,
@@ -56,27 +58,50 @@ pub struct Parking {
 impl RemainsOptions {
     /// Longest time for which a node must remember any of it.
     pub fn longest(self) -> Duration {
-        self.hold_at_least.max(self.lock_delay).max(self.once.unwrap_or_default())
+        self.hold_at_least
+            .max(self.lock_delay)
+            .max(self.once.unwrap_or_default())
     }
 
-    /// Returns what is left of the locks of a command that was started at `started` and has ended, `now`.
+    /// Returns what is left of the locks of a command that was started at `started` and has ended,
+    /// `now`.
     ///
-    /// 1. A lock that was kept stays until `--hold-at-least` is over, whatever the command's exit code.
-    /// 2. A lock that was lost stays for `--lock-delay`: what the command had asked others to do may still go on.
+    /// 1. A lock that was kept stays until `--hold-at-least` is over, whatever the command's exit
+    ///    code.
+    /// 2. A lock that was lost stays for `--lock-delay`: what the command had asked others to do
+    ///    may still go on.
     /// 3. A lock that another client has is not touched.
     /// 4. Only a success counts for `--once`.
     pub fn after(self, ending: Ending, started: Instant, now: Instant) -> Remains {
         let parking = |left: Duration, span, parks_tombstone| {
-            let left = Duration::from_millis(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
-            (!left.is_zero()).then_some(Parking { left, span, parks_tombstone })
+            let left = Duration::from_millis(
+                u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX),
+            );
+            (!left.is_zero()).then_some(Parking {
+                left,
+                span,
+                parks_tombstone,
+            })
         };
-        let held = parking((started + self.hold_at_least).since(now), self.hold_at_least, false);
+        let held = parking(
+            (started + self.hold_at_least).since(now),
+            self.hold_at_least,
+            false,
+        );
         match ending {
-            Ending::Succeeded => Remains { parked: held, once: self.once, ..Remains::default() },
-            Ending::Failed => Remains { parked: held, ..Remains::default() },
-            Ending::LockLost => {
-                Remains { parked: parking(self.lock_delay, self.lock_delay, true), ..Remains::default() }
-            }
+            Ending::Succeeded => Remains {
+                parked: held,
+                once: self.once,
+                ..Remains::default()
+            },
+            Ending::Failed => Remains {
+                parked: held,
+                ..Remains::default()
+            },
+            Ending::LockLost => Remains {
+                parked: parking(self.lock_delay, self.lock_delay, true),
+                ..Remains::default()
+            },
             Ending::TakenOver => Remains::default(),
         }
     }
@@ -99,24 +124,44 @@ mod tests {
 
     fn parked(left_ms: u64, span: u64, parks_tombstone: bool) -> Parking {
         let (left, span) = (Duration::from_millis(left_ms), Duration::from_secs(span));
-        Parking { left, span, parks_tombstone }
+        Parking {
+            left,
+            span,
+            parks_tombstone,
+        }
     }
 
     #[test]
     fn a_lock_that_was_kept_stays_for_the_rest_of_its_time_whatever_the_code() {
         for ending in [Ending::Succeeded, Ending::Failed] {
-            assert_eq!(after(ending, 50).parked, Some(parked(59_950, 60, false)), "{ending:?}");
-            assert_eq!([60_000, 90_000].map(|lasted| after(ending, lasted).parked), [None; 2], "{ending:?}");
+            assert_eq!(
+                after(ending, 50).parked,
+                Some(parked(59_950, 60, false)),
+                "{ending:?}"
+            );
+            assert_eq!(
+                [60_000, 90_000].map(|lasted| after(ending, lasted).parked),
+                [None; 2],
+                "{ending:?}"
+            );
         }
         let started = Instant::from_nanos(0);
-        let left = OPTIONS.after(Ending::Failed, started, Instant::from_nanos(59_999_999_999)).parked;
+        let left = OPTIONS
+            .after(Ending::Failed, started, Instant::from_nanos(59_999_999_999))
+            .parked;
         assert_eq!(left, Some(parked(1, 60, false)), "rounded up");
     }
 
     #[test]
     fn a_lock_that_was_lost_stays_for_the_delay_and_one_that_passed_on_is_left_alone() {
         let parked = Some(parked(15_000, 15, true));
-        assert_eq!(after(Ending::LockLost, 50), Remains { parked, ..Remains::default() });
+        assert_eq!(
+            after(Ending::LockLost, 50),
+            Remains {
+                parked,
+                ..Remains::default()
+            }
+        );
         assert_eq!(after(Ending::TakenOver, 50), Remains::default());
     }
 
@@ -131,8 +176,16 @@ mod tests {
     #[test]
     fn without_options_nothing_is_left() {
         let at = Instant::from_nanos(5);
-        for ending in [Ending::Succeeded, Ending::Failed, Ending::LockLost, Ending::TakenOver] {
-            assert_eq!(RemainsOptions::default().after(ending, at, at), Remains::default());
+        for ending in [
+            Ending::Succeeded,
+            Ending::Failed,
+            Ending::LockLost,
+            Ending::TakenOver,
+        ] {
+            assert_eq!(
+                RemainsOptions::default().after(ending, at, at),
+                Remains::default()
+            );
         }
         assert_eq!(
             (RemainsOptions::default().longest(), OPTIONS.longest()),

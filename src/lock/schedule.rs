@@ -1,4 +1,5 @@
-//! When a holder renews, when it signals its command and when it kills it: docs/design.md §3 as arithmetic.
+//! When a holder renews, when it signals its command and when it kills it: docs/design.md §3 as
+//! arithmetic.
 
 use std::time::Duration;
 
@@ -13,11 +14,12 @@ const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 /// Longest TTL accepted. Redis keeps times as unix milliseconds; a TTL beyond a year is a mistake.
 pub const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Longest time between two renewals. Cleaners of temporary directories delete a `local` lock's file that was not touched
-/// for some days.
+/// Longest time between two renewals. Cleaners of temporary directories delete a `local` lock's
+/// file that was not touched for some days.
 const RENEW_AT_LEAST_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-/// Time after which a guard that is due still kills in time. On a busy host one without priority was seen to wake 156 ms late.
+/// Time after which a guard that is due still kills in time. On a busy host one without priority
+/// was seen to wake 156 ms late.
 const LATE_GUARD: Duration = Duration::from_millis(200);
 
 /// Longest time that is kept for the kill.
@@ -39,11 +41,17 @@ pub struct ScheduleOptions {
 impl ScheduleOptions {
     /// The defaults for a TTL of `ttl`.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, drift: DRIFT, node_timeout: None, kill_after: None }
+        Self {
+            ttl,
+            drift: DRIFT,
+            node_timeout: None,
+            kill_after: None,
+        }
     }
 }
 
-/// Returns the part of `ttl` that two clocks whose rates differ by `rate` may disagree about, rounded up.
+/// Returns the part of `ttl` that two clocks whose rates differ by `rate` may disagree about,
+/// rounded up.
 pub fn drift(ttl: Duration, rate: f64) -> Duration {
     millis_up(ttl.mul_f64(rate)) + DRIFT_FLOOR
 }
@@ -73,7 +81,8 @@ impl Term {
         self.ttl + self.lock_delay
     }
 
-    /// Returns the part of the expiry that does not count: the lock stays for so long after its holder's lease.
+    /// Returns the part of the expiry that does not count: the lock stays for so long after its
+    /// holder's lease.
     pub fn lock_delay(self) -> Duration {
         self.lock_delay
     }
@@ -98,7 +107,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Derives the schedule and checks that a renewal that fails once still leaves time to kill the command.
+    /// Derives the schedule and checks that a renewal that fails once still leaves time to kill the
+    /// command.
     pub fn new(wishes: ScheduleOptions) -> Result<Self, ScheduleError> {
         if wishes.ttl > LONGEST_TTL {
             return Err(ScheduleError::TooLong);
@@ -107,7 +117,10 @@ impl Schedule {
         if schedule.fits() {
             return Ok(schedule);
         }
-        Err(ScheduleError::TooShort { schedule: Box::new(schedule), shortest: shortest(wishes, Self::fits) })
+        Err(ScheduleError::TooShort {
+            schedule: Box::new(schedule),
+            shortest: shortest(wishes, Self::fits),
+        })
     }
 
     fn derive(wishes: ScheduleOptions) -> Self {
@@ -116,11 +129,13 @@ impl Schedule {
         let schedule = Self {
             ttl,
             drift: drift(ttl, wishes.drift),
-            node_timeout: wishes
-                .node_timeout
-                .unwrap_or_else(|| share(20).clamp(Duration::from_millis(50), Duration::from_secs(1))),
+            node_timeout: wishes.node_timeout.unwrap_or_else(|| {
+                share(20).clamp(Duration::from_millis(50), Duration::from_secs(1))
+            }),
             retry: share(50).clamp(Duration::from_millis(10), Duration::from_millis(250)),
-            kill_after: wishes.kill_after.unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
+            kill_after: wishes
+                .kill_after
+                .unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
             margin: Duration::ZERO,
             lock_delay: Duration::ZERO,
             remains: Duration::ZERO,
@@ -130,14 +145,19 @@ impl Schedule {
         Self { margin, ..schedule }
     }
 
-    /// Returns this schedule for nodes that keep the lock for `lock_delay` longer than its lease, and what a run leaves of it
-    /// for `remains` at most.
+    /// Returns this schedule for nodes that keep the lock for `lock_delay` longer than its lease,
+    /// and what a run leaves of it for `remains` at most.
     #[must_use]
     pub fn outlasted(self, lock_delay: Duration, remains: Duration) -> Self {
-        Self { lock_delay, remains, ..self }
+        Self {
+            lock_delay,
+            remains,
+            ..self
+        }
     }
 
-    /// Longest time for which a node must remember anything of ours after it was last told: `--restart-guard auto` covers it.
+    /// Longest time for which a node must remember anything of ours after it was last told:
+    /// `--restart-guard auto` covers it.
     pub fn remembered(&self) -> Duration {
         self.term().ttl().max(self.remains)
     }
@@ -146,19 +166,33 @@ impl Schedule {
         self.ttl >= self.needed()
     }
 
-    /// Shortest TTL for this schedule: drift, a third of the TTL, two failing exchanges and the kill margin. The grace
-    /// takes the rest.
+    /// Shortest TTL for this schedule: drift, a third of the TTL, two failing exchanges and the
+    /// kill margin. The grace takes the rest.
     pub fn needed(&self) -> Duration {
-        [self.drift, self.ttl / 3, self.node_timeout.saturating_mul(2), self.retry * 2, self.margin]
-            .into_iter()
-            .fold(Duration::ZERO, Duration::saturating_add)
+        [
+            self.drift,
+            self.ttl / 3,
+            self.node_timeout.saturating_mul(2),
+            self.retry * 2,
+            self.margin,
+        ]
+        .into_iter()
+        .fold(Duration::ZERO, Duration::saturating_add)
     }
 
-    /// Longest time for which no node answers and the command does not notice, though a renewal was just due.
+    /// Longest time for which no node answers and the command does not notice, though a renewal was
+    /// just due.
     pub fn survives(&self) -> Duration {
-        [self.drift, self.renew_every(), self.node_timeout, self.retry, self.margin, self.grace()]
-            .into_iter()
-            .fold(self.ttl, Duration::saturating_sub)
+        [
+            self.drift,
+            self.renew_every(),
+            self.node_timeout,
+            self.retry,
+            self.margin,
+            self.grace(),
+        ]
+        .into_iter()
+        .fold(self.ttl, Duration::saturating_sub)
     }
 
     /// Length of a lease, drift included.
@@ -191,7 +225,8 @@ impl Schedule {
         (self.ttl / 3).min(RENEW_AT_LEAST_EVERY)
     }
 
-    /// Time between the first signal and SIGKILL while the lease is renewed: `--kill-after` as given.
+    /// Time between the first signal and SIGKILL while the lease is renewed: `--kill-after` as
+    /// given.
     pub fn kill_after(&self) -> Duration {
         self.kill_after
     }
@@ -201,28 +236,38 @@ impl Schedule {
         self.kill_after.min(self.ttl.saturating_sub(self.needed()))
     }
 
-    /// Key losses reported within this window count as simultaneous: two exchanges, and less than the time between two
-    /// renewals.
+    /// Key losses reported within this window count as simultaneous: two exchanges, and less than
+    /// the time between two renewals.
     pub fn round(&self) -> Duration {
         ((self.node_timeout + self.retry) * 2).min(self.renew_every() / 2)
     }
 
     /// Returns the TTL and how much of it counts, for a request.
     pub fn term(&self) -> Term {
-        Term { ttl: self.ttl, lock_delay: self.lock_delay, drift: self.drift }
+        Term {
+            ttl: self.ttl,
+            lock_delay: self.lock_delay,
+            drift: self.drift,
+        }
     }
 
-    /// Time to renew a lease that lasts until `deadline`: a third of the TTL after its request was sent.
+    /// Time to renew a lease that lasts until `deadline`: a third of the TTL after its request was
+    /// sent.
     pub fn renew_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
     }
 
     /// Deadlines of the command under a lease that ends at `deadline`.
     pub fn terms(&self, deadline: Instant) -> Terms {
-        Terms { signal_at: self.signal_at(deadline), kill_at: self.kill_at(deadline), ends: deadline }
+        Terms {
+            signal_at: self.signal_at(deadline),
+            kill_at: self.kill_at(deadline),
+            ends: deadline,
+        }
     }
 
-    /// Last moment for the first signal, so that SIGKILL still comes in time for a lease that ends at `deadline`.
+    /// Last moment for the first signal, so that SIGKILL still comes in time for a lease that ends
+    /// at `deadline`.
     pub fn signal_at(&self, deadline: Instant) -> Instant {
         deadline.before(self.margin + self.grace())
     }
@@ -249,12 +294,20 @@ pub enum ScheduleError {
 
 /// Returns the shortest TTL with which a command does not notice that no node answers for `outage`.
 pub fn shortest_surviving(wishes: ScheduleOptions, outage: Duration) -> Option<Duration> {
-    shortest(wishes, |schedule| schedule.fits() && schedule.survives() >= outage)
+    shortest(wishes, |schedule| {
+        schedule.fits() && schedule.survives() >= outage
+    })
 }
 
-/// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow are fixed shares.
+/// Binary search over whole milliseconds: the slack grows with the TTL, since all parts that grow
+/// are fixed shares.
 fn shortest(wishes: ScheduleOptions, will_do: impl Fn(&Schedule) -> bool) -> Option<Duration> {
-    let fits = |ms: u64| will_do(&Schedule::derive(ScheduleOptions { ttl: Duration::from_millis(ms), ..wishes }));
+    let fits = |ms: u64| {
+        will_do(&Schedule::derive(ScheduleOptions {
+            ttl: Duration::from_millis(ms),
+            ..wishes
+        }))
+    };
     let (mut low, mut high) = (1, u64::try_from(LONGEST_TTL.as_millis()).ok()?);
     if !fits(high) {
         return None;
@@ -272,8 +325,13 @@ fn shortest(wishes: ScheduleOptions, will_do: impl Fn(&Schedule) -> bool) -> Opt
 
 /// Rounds up to whole milliseconds.
 pub fn millis_up(span: Duration) -> Duration {
-    let whole = Duration::from_secs(span.as_secs()) + Duration::from_millis(u64::from(span.subsec_millis()));
-    if whole == span { span } else { whole.saturating_add(Duration::from_millis(1)) }
+    let whole = Duration::from_secs(span.as_secs())
+        + Duration::from_millis(u64::from(span.subsec_millis()));
+    if whole == span {
+        span
+    } else {
+        whole.saturating_add(Duration::from_millis(1))
+    }
 }
 
 #[cfg(test)]
@@ -282,7 +340,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn wishes(ttl_ms: u64) -> ScheduleOptions {
-        ScheduleOptions { ttl: Duration::from_millis(ttl_ms), drift: 0.01, node_timeout: None, kill_after: None }
+        ScheduleOptions {
+            ttl: Duration::from_millis(ttl_ms),
+            drift: 0.01,
+            node_timeout: None,
+            kill_after: None,
+        }
     }
 
     #[test]
@@ -301,23 +364,40 @@ mod tests {
     #[test]
     fn a_guard_may_be_late_where_the_ttl_leaves_time_for_it() {
         let margin = |ttl, node_timeout| {
-            Schedule::new(ScheduleOptions { node_timeout, ..wishes(ttl) }).map(|s| s.margin().as_millis()).unwrap()
+            Schedule::new(ScheduleOptions {
+                node_timeout,
+                ..wishes(ttl)
+            })
+            .map(|s| s.margin().as_millis())
+            .unwrap()
         };
-        assert_eq!([500, 1000, 4000, 5000, 60_000].map(|ttl| margin(ttl, None)), [103, 200, 200, 250, 500]);
+        assert_eq!(
+            [500, 1000, 4000, 5000, 60_000].map(|ttl| margin(ttl, None)),
+            [103, 200, 200, 250, 500]
+        );
         // Long exchanges leave it a twentieth of the TTL.
         assert_eq!(margin(1000, Some(Duration::from_millis(280))), 50);
     }
 
     #[test]
     fn a_longer_ttl_survives_a_longer_outage() {
-        // 30 s less drift 302 ms, a third, an exchange of 1.25 s, the margin of 500 ms and the grace of 5 s.
-        assert_eq!(Schedule::new(wishes(30_000)).unwrap().survives(), Duration::from_millis(12_948));
+        // 30 s less drift 302 ms, a third, an exchange of 1.25 s, the margin of 500 ms and the
+        // grace of 5 s.
+        assert_eq!(
+            Schedule::new(wishes(30_000)).unwrap().survives(),
+            Duration::from_millis(12_948)
+        );
         for seconds in [1, 13, 32, 600] {
             let outage = Duration::from_secs(seconds);
             let ttl = shortest_surviving(wishes(0), outage).unwrap();
-            let survives =
-                |ttl| Schedule::new(ScheduleOptions { ttl, ..wishes(0) }).is_ok_and(|s| s.survives() >= outage);
-            assert!(survives(ttl) && !survives(ttl.saturating_sub(Duration::from_millis(1))), "{ttl:?}");
+            let survives = |ttl| {
+                Schedule::new(ScheduleOptions { ttl, ..wishes(0) })
+                    .is_ok_and(|s| s.survives() >= outage)
+            };
+            assert!(
+                survives(ttl) && !survives(ttl.saturating_sub(Duration::from_millis(1))),
+                "{ttl:?}"
+            );
         }
     }
 
@@ -327,7 +407,10 @@ mod tests {
             let s = Schedule::new(wishes(days * 24 * 3_600_000)).unwrap();
             assert_eq!(s.renew_every(), Duration::from_secs(24 * 3600));
             let d = s.term().end(Instant::from_nanos(0));
-            assert_eq!(s.renew_at(d), Instant::from_nanos(24 * 3600 * 1_000_000_000));
+            assert_eq!(
+                s.renew_at(d),
+                Instant::from_nanos(24 * 3600 * 1_000_000_000)
+            );
         }
     }
 
@@ -335,7 +418,10 @@ mod tests {
     fn a_lock_delay_lengthens_the_expiry_and_no_tenure() {
         let (plain, seconds) = (Schedule::new(wishes(30_000)).unwrap(), Duration::from_secs);
         let delayed = plain.outlasted(seconds(15), seconds(20));
-        assert_eq!((plain.term().ttl(), delayed.term().ttl()), (seconds(30), seconds(45)));
+        assert_eq!(
+            (plain.term().ttl(), delayed.term().ttl()),
+            (seconds(30), seconds(45))
+        );
         let sent = Instant::from_nanos(7);
         assert_eq!(delayed.term().end(sent), plain.term().end(sent));
         assert_eq!(
@@ -346,42 +432,90 @@ mod tests {
 
     #[test]
     fn a_short_ttl_is_refused_with_the_shortest_that_would_do() {
-        let Err(ScheduleError::TooShort { shortest: Some(shortest), .. }) = Schedule::new(wishes(200)) else {
+        let Err(ScheduleError::TooShort {
+            shortest: Some(shortest),
+            ..
+        }) = Schedule::new(wishes(200))
+        else {
             panic!("200 ms must not fit");
         };
-        assert!(Schedule::new(ScheduleOptions { ttl: shortest, ..wishes(0) }).is_ok());
         assert!(
-            Schedule::new(ScheduleOptions { ttl: shortest.saturating_sub(Duration::from_millis(1)), ..wishes(0) })
-                .is_err()
+            Schedule::new(ScheduleOptions {
+                ttl: shortest,
+                ..wishes(0)
+            })
+            .is_ok()
+        );
+        assert!(
+            Schedule::new(ScheduleOptions {
+                ttl: shortest.saturating_sub(Duration::from_millis(1)),
+                ..wishes(0)
+            })
+            .is_err()
         );
     }
 
     #[test]
     fn a_drift_of_one_half_leaves_room_for_nothing_and_names_no_ttl() {
-        let greedy = ScheduleOptions { drift: 0.9, ..wishes(30_000) };
-        assert!(matches!(Schedule::new(greedy), Err(ScheduleError::TooShort { shortest: None, .. })));
+        let greedy = ScheduleOptions {
+            drift: 0.9,
+            ..wishes(30_000)
+        };
+        assert!(matches!(
+            Schedule::new(greedy),
+            Err(ScheduleError::TooShort { shortest: None, .. })
+        ));
     }
 
     #[test]
     fn a_grace_is_as_given_while_the_lease_is_renewed_and_cut_to_the_ttl_when_the_lock_is_lost() {
-        let given = |kill_after| Schedule::new(ScheduleOptions { kill_after, ..wishes(30_000) }).unwrap();
+        let given = |kill_after| {
+            Schedule::new(ScheduleOptions {
+                kill_after,
+                ..wishes(30_000)
+            })
+            .unwrap()
+        };
         let seconds = Duration::from_secs;
-        assert_eq!((given(None).kill_after(), given(None).grace()), (seconds(5), seconds(5)));
-        assert_eq!((given(Some(seconds(2))).kill_after(), given(Some(seconds(2))).grace()), (seconds(2), seconds(2)));
+        assert_eq!(
+            (given(None).kill_after(), given(None).grace()),
+            (seconds(5), seconds(5))
+        );
+        assert_eq!(
+            (
+                given(Some(seconds(2))).kill_after(),
+                given(Some(seconds(2))).grace()
+            ),
+            (seconds(2), seconds(2))
+        );
         // 30 s less drift 302 ms, a third, two exchanges of 1.25 s, and the margin of 500 ms.
         let (long, fits) = (given(Some(seconds(120))), Duration::from_millis(16_698));
         assert_eq!((long.kill_after(), long.grace()), (seconds(120), fits));
         let d = long.term().end(Instant::from_nanos(0));
-        assert_eq!(long.signal_at(d), Instant::from_nanos(12_500_000_000), "after a renewal that failed twice");
+        assert_eq!(
+            long.signal_at(d),
+            Instant::from_nanos(12_500_000_000),
+            "after a renewal that failed twice"
+        );
         assert_eq!(d.since(long.kill_at(d)), Duration::from_millis(500));
     }
 
     #[test]
     fn a_kill_after_that_does_not_fit_makes_no_ttl_too_short() {
-        let shortest = (1..1000).find(|ms| Schedule::new(wishes(*ms)).is_ok()).unwrap();
+        let shortest = (1..1000)
+            .find(|ms| Schedule::new(wishes(*ms)).is_ok())
+            .unwrap();
         for kill_after in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
-            let given = |ms| Schedule::new(ScheduleOptions { kill_after: Some(kill_after), ..wishes(ms) });
-            assert!(given(shortest).is_ok() && given(shortest - 1).is_err(), "{kill_after:?}");
+            let given = |ms| {
+                Schedule::new(ScheduleOptions {
+                    kill_after: Some(kill_after),
+                    ..wishes(ms)
+                })
+            };
+            assert!(
+                given(shortest).is_ok() && given(shortest - 1).is_err(),
+                "{kill_after:?}"
+            );
         }
     }
 

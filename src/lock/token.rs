@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 /// A uuid v4, made anew for every attempt.
 ///
-/// Never used twice: with one token over several attempts a late release of the first would delete the lock that the
-/// second took.
+/// Never used twice: with one token over several attempts a late release of the first would delete
+/// the lock that the second took.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token(Uuid);
 
@@ -40,8 +40,14 @@ impl FromStr for Token {
 
     /// Reads only the spelling that [`fmt::Display`] writes: the servers compare bytes.
     fn from_str(text: &str) -> Result<Self, String> {
-        let token = Uuid::try_parse(text).map(Self).map_err(|_| "not a token of rlock".to_owned())?;
-        if token.to_string() == text { Ok(token) } else { Err("not a token of rlock".to_owned()) }
+        let token = Uuid::try_parse(text)
+            .map(Self)
+            .map_err(|_| "not a token of rlock".to_owned())?;
+        if token.to_string() == text {
+            Ok(token)
+        } else {
+            Err("not a token of rlock".to_owned())
+        }
     }
 }
 
@@ -53,7 +59,11 @@ mod tests {
     fn a_token_is_read_back_only_in_its_own_spelling() {
         let token = Token::fresh();
         assert_eq!(token.to_string().parse(), Ok(token));
-        assert!("6B29FC40-CA47-4067-B31D-00DD010662DA".parse::<Token>().is_err());
+        assert!(
+            "6B29FC40-CA47-4067-B31D-00DD010662DA"
+                .parse::<Token>()
+                .is_err()
+        );
         assert!("0123456789abcdef0123456789abcdef".parse::<Token>().is_err());
     }
 }

@@ -1,10 +1,11 @@
 //! The events of a lock that are told on stderr, one row each: level, name, data, and the sentence.
 //!
-//! The last line of a run that fails is a [`crate::exit::Failure`]. Words inside the sentences come from the values that they are
-//! about: an occupant, a blocker or a fault of `lock`.
+//! The last line of a run that fails is a [`crate::exit::Failure`]. Words inside the sentences come
+//! from the values that they are about: an occupant, a blocker or a fault of `lock`.
 //!
-//! Text and JSON are two views of one event: the sentence is the text, and the `message` of the JSON object. The names and data
-//! are an interface that scripts read: they may be added to, not changed.
+//! Text and JSON are two views of one event: the sentence is the text, and the `message` of the
+//! JSON object. The names and data are an interface that scripts read: they may be added to, not
+//! changed.
 
 use std::io;
 use std::time::Duration;
@@ -56,7 +57,8 @@ pub enum Event<'a> {
     Renewed { left: Duration },
     /// A renewal failed at one node and is repeated.
     RenewalFailed { node: &'a str, why: &'a str },
-    /// A lock that was kept while another was waited for is lost. All are released, and the wait begins anew.
+    /// A lock that was kept while another was waited for is lost. All are released, and the wait
+    /// begins anew.
     LostWhileWaiting,
     /// The lock was lost, or can no longer be renewed in time.
     Lost { why: &'a str, reaction: Reaction },
@@ -71,7 +73,11 @@ pub enum Event<'a> {
     /// Killed processes are still there.
     Unkillable { group: i32 },
     /// The command has ended. `outer`: the lock is the outer rlock's, and stays held.
-    Ended { outer: bool, status: Option<ExitStatus>, run: Duration },
+    Ended {
+        outer: bool,
+        status: Option<ExitStatus>,
+        run: Duration,
+    },
     /// rlock exits.
     Exit { outcome: Outcome },
     /// `--once`: the command is not run, because this run has succeeded.
@@ -98,10 +104,17 @@ pub enum Event<'a> {
     Success { run: &'a Entry },
     /// `break`: the record of a success was deleted.
     Forgotten,
-    /// `break`: the holder has stopped its command and released the lock. `parked`: it stays for this time.
-    HolderReleased { after: Duration, parked: Option<Duration> },
+    /// `break`: the holder has stopped its command and released the lock. `parked`: it stays for
+    /// this time.
+    HolderReleased {
+        after: Duration,
+        parked: Option<Duration>,
+    },
     /// `--metrics-dir`: a file could not be written.
-    MetricsUnwritten { directory: &'a str, why: &'a io::Error },
+    MetricsUnwritten {
+        directory: &'a str,
+        why: &'a io::Error,
+    },
     /// Lines found no room in the queue to stderr.
     Dropped { count: u64 },
     /// rlock panicked at `place`.
@@ -119,16 +132,31 @@ pub(super) struct Told {
 }
 
 fn info(name: &'static str, data: Value, words: impl Into<String>) -> Told {
-    let data = if let Value::Object(data) = data { data } else { Map::new() };
-    Told { level: Level::Info, name, data, words: words.into() }
+    let data = if let Value::Object(data) = data {
+        data
+    } else {
+        Map::new()
+    };
+    Told {
+        level: Level::Info,
+        name,
+        data,
+        words: words.into(),
+    }
 }
 
 fn warning(name: &'static str, data: Value, words: impl Into<String>) -> Told {
-    Told { level: Level::Warning, ..info(name, data, words) }
+    Told {
+        level: Level::Warning,
+        ..info(name, data, words)
+    }
 }
 
 fn error(name: &'static str, data: Value, words: impl Into<String>) -> Told {
-    Told { level: Level::Error, ..info(name, data, words) }
+    Told {
+        level: Level::Error,
+        ..info(name, data, words)
+    }
 }
 
 impl Event<'_> {
@@ -143,37 +171,65 @@ impl Event<'_> {
             ),
             Self::Wait(notice) => of_wait(notice),
             Self::Progress { status } => info("waiting", status.fields().into(), status.line()),
-            Self::WaitOver { after } => {
-                info("acquired", json!({ "wait_ms": millis(after) }), format!("acquired after {}", show_rounded(after)))
-            }
+            Self::WaitOver { after } => info(
+                "acquired",
+                json!({ "wait_ms": millis(after) }),
+                format!("acquired after {}", show_rounded(after)),
+            ),
             Self::EndingLeftovers { count } => {
-                let processes = if count == 1 { "a process".to_owned() } else { format!("{count} processes") };
-                info("leftovers", json!({ "count": count }), format!("ending {processes} that the command left behind"))
+                let processes = if count == 1 {
+                    "a process".to_owned()
+                } else {
+                    format!("{count} processes")
+                };
+                info(
+                    "leftovers",
+                    json!({ "count": count }),
+                    format!("ending {processes} that the command left behind"),
+                )
             }
             Self::Refused { node, fault } => refused(node, fault),
             Self::Acquired { fence, after } => {
                 let words = format!("acquired, fence {fence}, after {}", show_rounded(after));
-                info("acquired", json!({ "fence": fence.get(), "wait_ms": millis(after) }), words)
+                info(
+                    "acquired",
+                    json!({ "fence": fence.get(), "wait_ms": millis(after) }),
+                    words,
+                )
             }
             Self::Nested { occupant } => {
                 let words = format!("running under the outer lock, {}", occupant.named());
                 info("nested", holder(occupant).into(), words)
             }
-            Self::Running { pid } => info("running", json!({ "pid": pid }), format!("running, pid {pid}")),
+            Self::Running { pid } => info(
+                "running",
+                json!({ "pid": pid }),
+                format!("running, pid {pid}"),
+            ),
             Self::Forwarded { signal } => {
                 let words = format!("{signal} forwarded to the command");
                 info("signal", json!({ "signal": signal.as_str() }), words)
             }
-            Self::RlockKilled => {
-                error("killed", NONE, "rlock was killed; the command was killed; the lock is being given back")
-            }
-            Self::GuardReplaced => info("guard", NONE, "the guard was killed or stopped; it was replaced"),
-            Self::Renewed { left } => {
-                info("renewed", json!({ "left_ms": millis(left) }), format!("renewed for {}", show_rounded(left)))
-            }
-            Self::RenewalFailed { node, why } => {
-                info("trouble", at_node(node, why).into(), format!("{node}: {why}; trying again"))
-            }
+            Self::RlockKilled => error(
+                "killed",
+                NONE,
+                "rlock was killed; the command was killed; the lock is being given back",
+            ),
+            Self::GuardReplaced => info(
+                "guard",
+                NONE,
+                "the guard was killed or stopped; it was replaced",
+            ),
+            Self::Renewed { left } => info(
+                "renewed",
+                json!({ "left_ms": millis(left) }),
+                format!("renewed for {}", show_rounded(left)),
+            ),
+            Self::RenewalFailed { node, why } => info(
+                "trouble",
+                at_node(node, why).into(),
+                format!("{node}: {why}; trying again"),
+            ),
             Self::LostWhileWaiting => {
                 let words = "lost the lock while waiting for another; all are released, and the wait begins anew";
                 warning("anew", NONE, words)
@@ -182,41 +238,72 @@ impl Event<'_> {
                 let reaction = match reaction {
                     Reaction::Signalled => "the command is being stopped",
                     Reaction::Killed => "the command was killed",
-                    Reaction::Ignored => "the command goes on (--on-lost warn) and may not be alone",
+                    Reaction::Ignored => {
+                        "the command goes on (--on-lost warn) and may not be alone"
+                    }
                 };
-                error("lost", json!({ "reason": why }), format!("lost the lock: {why}; {reaction}"))
+                error(
+                    "lost",
+                    json!({ "reason": why }),
+                    format!("lost the lock: {why}; {reaction}"),
+                )
             }
             Self::LostUnnoticed { how } => {
                 let how = match how {
                     Revoked::Missing => "was missing",
                     Revoked::TakenOver => "belonged to another client",
                 };
-                let then = "when the command had ended; another command may have run at the same time";
-                error("lost", json!({ "reason": how }), format!("lost the lock unnoticed: its key {how} {then}"))
+                let then =
+                    "when the command had ended; another command may have run at the same time";
+                error(
+                    "lost",
+                    json!({ "reason": how }),
+                    format!("lost the lock unnoticed: its key {how} {then}"),
+                )
             }
-            Self::TimeIsUp => error("max-run", NONE, "--max-run is over; the command is being stopped"),
+            Self::TimeIsUp => error(
+                "max-run",
+                NONE,
+                "--max-run is over; the command is being stopped",
+            ),
             Self::Lingering => {
                 let words = "the command has ended; keeping the lock until the nested rlock runs have ended";
                 info("lingering", NONE, words)
             }
             Self::NestedUnkillable => {
                 let why = "a nested rlock run must kill its command and has not ended";
-                error("unkillable", NONE, format!("{why}; the lock is kept until it has"))
+                error(
+                    "unkillable",
+                    NONE,
+                    format!("{why}; the lock is kept until it has"),
+                )
             }
             Self::Unkillable { group } => {
                 let why = format!("process group {group} was killed and is still there");
-                error("unkillable", json!({ "pid": group }), format!("{why}; the lock is kept until it is gone"))
+                error(
+                    "unkillable",
+                    json!({ "pid": group }),
+                    format!("{why}; the lock is kept until it is gone"),
+                )
             }
             Self::Ended { outer, status, run } => {
                 let (code, signal) = status.map_or((None, None), ExitStatus::parts);
-                let next = if outer { "the outer rlock keeps the lock" } else { "giving the lock back" };
+                let next = if outer {
+                    "the outer rlock keeps the lock"
+                } else {
+                    "giving the lock back"
+                };
                 let data = json!({ "exit_code": code, "signal": signal, "run_ms": millis(run) });
                 info("ended", data, format!("the command has ended; {next}"))
             }
-            Self::Exit { outcome } => {
-                info("exit", json!({ "code": outcome.code() }), format!("exit code {}", outcome.code()))
+            Self::Exit { outcome } => info(
+                "exit",
+                json!({ "code": outcome.code() }),
+                format!("exit code {}", outcome.code()),
+            ),
+            Self::RunBefore { run } => {
+                info("once", success(run), format!("not run: {}", run.success()))
             }
-            Self::RunBefore { run } => info("once", success(run), format!("not run: {}", run.success())),
             Self::SuccessUnknown => {
                 let words = "no majority of the nodes knows of the success: another run with --once may repeat it";
                 warning("unconfirmed", NONE, words)
@@ -226,28 +313,56 @@ impl Event<'_> {
                 info("parked", json!({ "left_ms": millis(left) }), words)
             }
             Self::Released => info("released", NONE, "released"),
-            Self::NothingToRelease => info("released", NONE, "released nothing: the lock was not held any more"),
+            Self::NothingToRelease => info(
+                "released",
+                NONE,
+                "released nothing: the lock was not held any more",
+            ),
             Self::NotReleased { node, why } => {
                 let then = "the lock ends with its lease at the latest";
                 let words = format!("{node}: release not confirmed ({why}); {then}");
                 warning("unreleased", at_node(node, why).into(), words)
             }
             Self::Checked => info("checked", NONE, "the lock is the caller's"),
-            Self::Holder { occupant } => warning("holder", holder(occupant).into(), occupied(occupant)),
-            Self::Tombstoned => info("broken", NONE, "broken; the holder learns it at its next renewal at the latest"),
+            Self::Holder { occupant } => {
+                warning("holder", holder(occupant).into(), occupied(occupant))
+            }
+            Self::Tombstoned => info(
+                "broken",
+                NONE,
+                "broken; the holder learns it at its next renewal at the latest",
+            ),
             Self::KeyDeleted => warning("broken", NONE, "broken: the key was deleted"),
             Self::Success { run } => warning("once", success(run), run.success()),
-            Self::Forgotten => warning("broken", NONE, "broken: the next run with --once runs its command again"),
+            Self::Forgotten => warning(
+                "broken",
+                NONE,
+                "broken: the next run with --once runs its command again",
+            ),
             Self::HolderReleased { after, parked } => {
                 let stays = parked.map_or_else(String::new, |left| {
-                    format!("; it stays parked for another {} (--lock-delay)", show_rounded(left))
+                    format!(
+                        "; it stays parked for another {} (--lock-delay)",
+                        show_rounded(left)
+                    )
                 });
-                let words = format!("broken: its holder released it after {}{stays}", show_rounded(after));
-                warning("broken", json!({ "wait_ms": millis(after), "left_ms": parked.map(millis) }), words)
+                let words = format!(
+                    "broken: its holder released it after {}{stays}",
+                    show_rounded(after)
+                );
+                warning(
+                    "broken",
+                    json!({ "wait_ms": millis(after), "left_ms": parked.map(millis) }),
+                    words,
+                )
             }
             Self::MetricsUnwritten { directory, why } => {
                 let words = format!("--metrics-dir {directory}: {why}; metrics are missing");
-                warning("metrics", json!({ "path": directory, "reason": why.to_string() }), words)
+                warning(
+                    "metrics",
+                    json!({ "path": directory, "reason": why.to_string() }),
+                    words,
+                )
             }
             Self::Dropped { count } => {
                 let lines = if count == 1 { "line was" } else { "lines were" };
@@ -255,8 +370,15 @@ impl Event<'_> {
                 warning("dropped", json!({ "count": count }), words)
             }
             Self::Bug { place } => {
-                let words = format!("a bug in rlock {} at {place}: please report it", env!("CARGO_PKG_VERSION"));
-                error("bug", json!({ "place": place, "code": Outcome::Bug.code() }), words)
+                let words = format!(
+                    "a bug in rlock {} at {place}: please report it",
+                    env!("CARGO_PKG_VERSION")
+                );
+                error(
+                    "bug",
+                    json!({ "place": place, "code": Outcome::Bug.code() }),
+                    words,
+                )
             }
         }
     }
@@ -264,25 +386,46 @@ impl Event<'_> {
 
 fn of_wait(notice: &Notice) -> Told {
     match notice {
-        Notice::Waiting { blocked, ahead: rank } => {
+        Notice::Waiting {
+            blocked,
+            ahead: rank,
+        } => {
             let mut fields = fields_of(blocked);
             fields.extend(rank.map(|rank| ("ahead".to_owned(), rank.into())));
-            info("waiting", fields.into(), format!("waiting{}: {}", ahead(*rank), told(blocked)))
+            info(
+                "waiting",
+                fields.into(),
+                format!("waiting{}: {}", ahead(*rank), told(blocked)),
+            )
         }
-        Notice::WaitingForever(blocked) => {
-            warning("waiting", fields_of(blocked).into(), format!("waiting: {}", told(blocked)))
-        }
+        Notice::WaitingForever(blocked) => warning(
+            "waiting",
+            fields_of(blocked).into(),
+            format!("waiting: {}", told(blocked)),
+        ),
         Notice::TryingAgain(blocked) | Notice::MajorityGone(blocked) => {
-            let tell = if matches!(notice, Notice::MajorityGone(_)) { warning } else { info };
-            tell("unreachable", fields_of(blocked).into(), format!("{}; trying again", told(blocked)))
+            let tell = if matches!(notice, Notice::MajorityGone(_)) {
+                warning
+            } else {
+                info
+            };
+            tell(
+                "unreachable",
+                fields_of(blocked).into(),
+                format!("{}; trying again", told(blocked)),
+            )
         }
         Notice::OuterSilent(occupant) => {
-            let words = format!("waiting: the outer rlock does not answer: {}", occupant.named());
+            let words = format!(
+                "waiting: the outer rlock does not answer: {}",
+                occupant.named()
+            );
             warning("silent", holder(occupant).into(), words)
         }
         Notice::Refused(refusal) => refused(&refusal.name, &refusal.fault),
         Notice::NoUptime { node, why } => {
-            let words = format!("{node}: INFO is refused, so a restart of this node goes unseen: {why}");
+            let words =
+                format!("{node}: INFO is refused, so a restart of this node goes unseen: {why}");
             warning("unguarded", at_node(node, why).into(), words)
         }
         Notice::NoQueue { node, why } => {
@@ -291,14 +434,24 @@ fn of_wait(notice: &Notice) -> Told {
         }
         Notice::NoWakeups { node } => {
             let every = show_rounded(LONGEST_POLL);
-            let words = format!("{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead");
-            warning("unheard", json!({ "node": node, "poll_ms": millis(LONGEST_POLL) }), words)
+            let words = format!(
+                "{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead"
+            );
+            warning(
+                "unheard",
+                json!({ "node": node, "poll_ms": millis(LONGEST_POLL) }),
+                words,
+            )
         }
     }
 }
 
 fn refused(node: &str, fault: &Fault) -> Told {
-    warning("refused", at_node(node, &fault.why).into(), format!("{node}: {}", fault.as_missing_vote()))
+    warning(
+        "refused",
+        at_node(node, &fault.why).into(),
+        format!("{node}: {}", fault.as_missing_vote()),
+    )
 }
 
 /// The run that has succeeded, and when.

@@ -4,7 +4,9 @@
 
 use std::io;
 
-use super::status_text::{at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, of_kinds, told};
+use super::status_text::{
+    at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, of_kinds, told,
+};
 use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
@@ -14,16 +16,23 @@ use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::waiting::Blocked;
 
-/// The lock is held, or its votes are split. `wanted`: the kind that was asked for, `code`: `--busy-code`.
+/// The lock is held, or its votes are split. `wanted`: the kind that was asked for, `code`:
+/// `--busy-code`.
 pub fn busy(blocked: &Blocked, wanted: Mode, code: u8) -> Failure {
     let words = format!("busy: {}{}", told(blocked), of_kinds(blocked, wanted));
-    Failure { fields: fields_of(blocked), ..Failure::new(Outcome::Busy(code), words) }
+    Failure {
+        fields: fields_of(blocked),
+        ..Failure::new(Outcome::Busy(code), words)
+    }
 }
 
 /// A waiter came later, and both have `--supersede`.
 pub fn superseded(newer: &Blocker) -> Failure {
     let words = format!("{}, which came later; nothing was run", newer.named());
-    Failure { fields: newer_waiter(newer), ..Failure::new(Outcome::Superseded, words) }
+    Failure {
+        fields: newer_waiter(newer),
+        ..Failure::new(Outcome::Superseded, words)
+    }
 }
 
 /// A wait ended without a majority.
@@ -32,47 +41,80 @@ pub fn unreachable(blocked: &Blocked) -> Failure {
         Blocked::Unreachable(faults, quorum) => faults.no_majority_with_remedies(*quorum),
         _ => told(blocked),
     };
-    Failure { fields: fields_of(blocked), ..Failure::new(Outcome::Unreachable, words) }
+    Failure {
+        fields: fields_of(blocked),
+        ..Failure::new(Outcome::Unreachable, words)
+    }
 }
 
 /// Too few nodes answered, or too many refused.
 pub fn no_majority(faults: &Faults, quorum: Quorum) -> Failure {
     let outcome = match faults.kind(quorum) {
         FaultKind::Refused => Outcome::Refused,
-        FaultKind::Unfit if faults.iter().any(|there| tells_shortage(&there.fault.why)) => Outcome::System,
+        FaultKind::Unfit if faults.iter().any(|there| tells_shortage(&there.fault.why)) => {
+            Outcome::System
+        }
         FaultKind::Unfit => Outcome::Config,
         FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
     };
-    Failure { fields: fields_of_faults(faults), ..Failure::new(outcome, faults.no_majority_with_remedies(quorum)) }
+    Failure {
+        fields: fields_of_faults(faults),
+        ..Failure::new(outcome, faults.no_majority_with_remedies(quorum))
+    }
 }
 
 /// The set of nodes cannot hold the lock, as the named node shows.
 pub fn unfit(node: &str, fault: &Fault) -> Failure {
-    let outcome = if tells_shortage(&fault.why) { Outcome::System } else { Outcome::Config };
-    Failure { fields: at_node(node, &fault.why), ..Failure::new(outcome, format!("{node}: {fault}")) }
+    let outcome = if tells_shortage(&fault.why) {
+        Outcome::System
+    } else {
+        Outcome::Config
+    };
+    Failure {
+        fields: at_node(node, &fault.why),
+        ..Failure::new(outcome, format!("{node}: {fault}"))
+    }
 }
 
 /// The holder uses another number of nodes.
 pub fn other_list(node: &str, why: &str) -> Failure {
-    Failure { fields: at_node(node, why), ..Failure::new(Outcome::Config, format!("{node}: {why}")) }
+    Failure {
+        fields: at_node(node, why),
+        ..Failure::new(Outcome::Config, format!("{node}: {why}"))
+    }
 }
 
 /// The token is not the holder's.
 pub fn not_the_holder(census: &Census) -> Failure {
     let fields = census.holder().map(holder).unwrap_or_default();
-    Failure { fields, ..Failure::new(Outcome::No, format!("not the holder's token: {}", whose(census))) }
+    Failure {
+        fields,
+        ..Failure::new(
+            Outcome::No,
+            format!("not the holder's token: {}", whose(census)),
+        )
+    }
 }
 
 /// Usage that the lock's holder forbids.
 pub fn forbidden_by(occupant: &Occupant, words: String) -> Failure {
-    Failure { fields: holder(occupant), ..Failure::new(Outcome::Usage, words) }
+    Failure {
+        fields: holder(occupant),
+        ..Failure::new(Outcome::Usage, words)
+    }
 }
 
 /// No outer rlock holds the lock, while this one holds another lock of the run.
 pub fn partly_covered(holder: &Occupant) -> Failure {
     let why = "and this is part of its command, which does not run under this lock too";
     let remedy = "let the outer rlock take all of them, or run this outside";
-    forbidden_by(holder, format!("another of these locks is {}, {why}: {remedy}", holder.named()))
+    forbidden_by(
+        holder,
+        format!(
+            "another of these locks is {}, {why}: {remedy}",
+            holder.named()
+        ),
+    )
 }
 
 /// Output could not be printed.
@@ -85,13 +127,21 @@ fn whose(census: &Census) -> String {
     let votes = |number: usize| format!("{number} of {} nodes", census.quorum().total());
     match (census.state(), census.leading()) {
         (_, None) => "the lock is free".to_owned(),
-        (State::Held, Some((occupant, _))) => match census.holders().len() as u64 + census.unlisted() {
-            0 | 1 => occupied(occupant),
-            all => format!("{}, and {} more", occupied(occupant), all - 1),
-        },
-        (State::Free, Some((occupant, number))) => {
-            format!("the lock is free; at {} it is {}", votes(number), occupied(occupant))
+        (State::Held, Some((occupant, _))) => {
+            match census.holders().len() as u64 + census.unlisted() {
+                0 | 1 => occupied(occupant),
+                all => format!("{}, and {} more", occupied(occupant), all - 1),
+            }
         }
-        (State::Unknown, Some((occupant, number))) => format!("at {} it is {}", votes(number), occupied(occupant)),
+        (State::Free, Some((occupant, number))) => {
+            format!(
+                "the lock is free; at {} it is {}",
+                votes(number),
+                occupied(occupant)
+            )
+        }
+        (State::Unknown, Some((occupant, number))) => {
+            format!("at {} it is {}", votes(number), occupied(occupant))
+        }
     }
 }

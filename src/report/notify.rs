@@ -1,5 +1,5 @@
-//! Messages to a service manager about a wait (`sd_notify(3)`): its status, and that the start takes longer. `READY=1` is left
-//! to the command.
+//! Messages to a service manager about a wait (`sd_notify(3)`): its status, and that the start
+//! takes longer. `READY=1` is left to the command.
 
 use std::cell::Cell;
 use std::os::linux::net::SocketAddrExt;
@@ -81,7 +81,11 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 fn message(status: &str) -> String {
-    format!("STATUS={}\nEXTEND_TIMEOUT_USEC={}\n", status.replace('\n', " "), EXTENDED.as_micros())
+    format!(
+        "STATUS={}\nEXTEND_TIMEOUT_USEC={}\n",
+        status.replace('\n', " "),
+        EXTENDED.as_micros()
+    )
 }
 
 #[cfg(test)]
@@ -90,13 +94,19 @@ mod tests {
 
     #[test]
     fn a_socket_is_a_path_or_an_abstract_name() {
-        assert_eq!(address("/run/x").unwrap().as_pathname(), Some("/run/x".as_ref()));
+        assert_eq!(
+            address("/run/x").unwrap().as_pathname(),
+            Some("/run/x".as_ref())
+        );
         assert_eq!(address("@x").unwrap().as_abstract_name(), Some(&b"x"[..]));
         assert!(address("").is_none() && address("x").is_none() && address("vsock:2:1").is_none());
     }
 
     #[test]
     fn a_message_never_says_that_the_service_is_ready() {
-        assert_eq!(message("a\nREADY=1"), "STATUS=a READY=1\nEXTEND_TIMEOUT_USEC=60000000\n");
+        assert_eq!(
+            message("a\nREADY=1"),
+            "STATUS=a READY=1\nEXTEND_TIMEOUT_USEC=60000000\n"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! `--progress`: how a user learns what takes longer than a second, and when.
 //!
-//! On a terminal one line is redrawn. Elsewhere plain lines follow each other, and [`Pace`] decides when the next is due.
+//! On a terminal one line is redrawn. Elsewhere plain lines follow each other, and [`Pace`] decides
+//! when the next is due.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal};
@@ -22,7 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const REPEATED: Duration = Duration::from_secs(60);
 
 /// Variables that CI systems set.
-const CI: [&str; 5] = ["CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "JENKINS_URL"];
+const CI: [&str; 5] = [
+    "CI",
+    "GITHUB_ACTIONS",
+    "GITLAB_CI",
+    "BUILDKITE",
+    "JENKINS_URL",
+];
 
 /// `--progress`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
@@ -56,7 +63,9 @@ struct Place {
 
 impl Place {
     fn here() -> Self {
-        let is_set = |name: &&str| std::env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
+        let is_set = |name: &&str| {
+            std::env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+        };
         Self {
             is_terminal: io::stderr().is_terminal(),
             is_dumb: std::env::var_os("TERM").is_some_and(|term| term == "dumb"),
@@ -68,7 +77,11 @@ impl Place {
 impl ProgressMode {
     /// Returns the form for this process's stderr.
     pub fn form(self, log: Log, is_quiet: bool) -> Form {
-        if is_quiet || self == Self::None { Form::None } else { self.form_at(log, Place::here()) }
+        if is_quiet || self == Self::None {
+            Form::None
+        } else {
+            self.form_at(log, Place::here())
+        }
     }
 
     fn form_at(self, log: Log, place: Place) -> Form {
@@ -92,8 +105,14 @@ pub struct StatusLine {
 impl StatusLine {
     /// A line that is redrawn each second, if it is `wanted`.
     pub fn new(wanted: bool) -> Self {
-        let due = if wanted { clock::now() + PATIENCE } else { Instant::NEVER };
-        Self { due: Cell::new(due) }
+        let due = if wanted {
+            clock::now() + PATIENCE
+        } else {
+            Instant::NEVER
+        };
+        Self {
+            due: Cell::new(due),
+        }
     }
 
     /// Time of the next drawing.
@@ -101,7 +120,8 @@ impl StatusLine {
         self.due.get()
     }
 
-    /// Draws `text` when it is due, cut to the terminal's width. Not from the background, where another job has the terminal.
+    /// Draws `text` when it is due, cut to the terminal's width. Not from the background, where
+    /// another job has the terminal.
     pub fn draw(&self, text: impl FnOnce() -> String) {
         let now = clock::now();
         if now < self.due.get() {
@@ -136,11 +156,21 @@ struct Pace {
 impl Pace {
     /// `is_told`: events tell the first subject and each other.
     fn new(now: Instant, is_told: bool) -> Self {
-        Self { last: now, has_begun: is_told, subject: String::new(), is_changed: false }
+        Self {
+            last: now,
+            has_begun: is_told,
+            subject: String::new(),
+            is_changed: false,
+        }
     }
 
     fn due(&self) -> Instant {
-        self.last + if self.has_begun && !self.is_changed { REPEATED } else { PATIENCE }
+        self.last
+            + if self.has_begun && !self.is_changed {
+                REPEATED
+            } else {
+                PATIENCE
+            }
     }
 
     /// Whether a line about `subject` is due `now`.
@@ -168,7 +198,11 @@ impl Progress {
     pub fn new(report: &Reporter) -> Self {
         let form = report.progress.form(report.log, report.quiet);
         let pace = RefCell::new(Pace::new(clock::now(), report.tells_steps()));
-        Self { form, line: StatusLine::new(form == Form::Line), pace }
+        Self {
+            form,
+            line: StatusLine::new(form == Form::Line),
+            pace,
+        }
     }
 
     /// Returns when [`Progress::show`] is due next.
@@ -183,10 +217,16 @@ impl Progress {
     /// Shows `status`, if that is due.
     pub fn show(&self, report: &Reporter, status: &Status) {
         match self.form {
-            Form::Line => self.line.draw(|| format!("rlock: {}: {}", report.keys, status.line())),
+            Form::Line => self
+                .line
+                .draw(|| format!("rlock: {}: {}", report.keys, status.line())),
             Form::Plain => {
                 // With -v or JSON, events tell what changes.
-                let subject = if report.tells_steps() { String::new() } else { status.subject() };
+                let subject = if report.tells_steps() {
+                    String::new()
+                } else {
+                    status.subject()
+                };
                 if self.pace.borrow_mut().is_due(clock::now(), subject) {
                     report.show(&Event::Progress { status });
                 }
@@ -195,7 +235,8 @@ impl Progress {
         }
     }
 
-    /// Tells that a wait of `after` has ended with the lock, if it was shown in plain lines and no event tells it.
+    /// Tells that a wait of `after` has ended with the lock, if it was shown in plain lines and no
+    /// event tells it.
     pub fn acquired(&self, report: &Reporter, after: Duration) {
         if self.form == Form::Plain && self.pace.borrow().has_begun && !report.tells_steps() {
             report.show(&Event::WaitOver { after });
@@ -209,7 +250,11 @@ mod tests {
 
     #[test]
     fn the_form_follows_from_the_option_and_from_stderr() {
-        let place = |is_terminal, is_dumb, is_ci| Place { is_terminal, is_dumb, is_ci };
+        let place = |is_terminal, is_dumb, is_ci| Place {
+            is_terminal,
+            is_dumb,
+            is_ci,
+        };
         let (terminal, dumb, ci, cron) = (
             place(true, false, false),
             place(true, true, false),

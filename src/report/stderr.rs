@@ -1,14 +1,17 @@
 //! Writes to stderr: a short queue, and a thread that empties it.
 //!
-//! A write to a pipe or a terminal can block, whatever poll(2) said: POLLOUT promises some room, not room for a line. So
-//! the thread that renews, waits and starts the command never writes. It queues a line, or drops it if the queue is full.
-//! The writer starts with the first line: a silent run has one thread.
+//! A write to a pipe or a terminal can block, whatever poll(2) said: POLLOUT promises some room,
+//! not room for a line. So the thread that renews, waits and starts the command never writes. It
+//! queues a line, or drops it if the queue is full. The writer starts with the first line: a silent
+//! run has one thread.
 //!
-//! Opening /proc/self/fd/2 again with `O_NONBLOCK` is no alternative. Sockets and other users' terminals cannot be opened
-//! that way, a file would get an offset of its own, and /proc may be missing.
+//! Opening /proc/self/fd/2 again with `O_NONBLOCK` is no alternative. Sockets and other users'
+//! terminals cannot be opened that way, a file would get an offset of its own, and /proc may be
+//! missing.
 //!
-//! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child shares rlock's memory
-//! (`job::spawn`), and when a guard is forked (`job::guard`): neither of these prints.
+//! The writer touches its queue and descriptor 2, and gets no signal. It may run while a child
+//! shares rlock's memory (`job::spawn`), and when a guard is forked (`job::guard`): neither of
+//! these prints.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,15 +34,16 @@ const ERASURE: &str = "\r\x1b[K";
 /// Size of the writer's stack: it calls write(2) and frees lines.
 const STACK: usize = 64 * 1024;
 
-/// Longest wait for a reader at the end. A waiter that gets a TERM must exit within a second, in which it also leaves the nodes'
-/// queues.
+/// Longest wait for a reader at the end. A waiter that gets a TERM must exit within a second, in
+/// which it also leaves the nodes' queues.
 const LAST: Duration = Duration::from_millis(500);
 
-/// Longest wait for a writer that the kernel does not run: beside many busy processes its start alone took more than [`LAST`].
+/// Longest wait for a writer that the kernel does not run: beside many busy processes its start
+/// alone took more than [`LAST`].
 const STARVED: Duration = Duration::from_secs(10);
 
-/// Longest wait for lines before another process prints: far more than a terminal needs for a line, and little beside the
-/// shortest lease.
+/// Longest wait for lines before another process prints: far more than a terminal needs for a line,
+/// and little beside the shortest lease.
 const ORDER: Duration = Duration::from_millis(50);
 
 /// Lines to be written.
@@ -57,7 +61,12 @@ struct Queue {
 
 impl Queue {
     const fn new() -> Self {
-        Self { lines: VecDeque::new(), dropped: None, is_drawn: false, is_writing: false }
+        Self {
+            lines: VecDeque::new(),
+            dropped: None,
+            is_drawn: false,
+            is_writing: false,
+        }
     }
 
     /// Whether everything is written.
@@ -65,8 +74,8 @@ impl Queue {
         self.lines.is_empty() && self.dropped.is_none()
     }
 
-    /// Adds `line`, or drops it if the queue is full. After that all lines are dropped until the queue is empty, so that
-    /// one notice counts them all.
+    /// Adds `line`, or drops it if the queue is full. After that all lines are dropped until the
+    /// queue is empty, so that one notice counts them all.
     fn offer(&mut self, line: String, log: Log) {
         let bytes: usize = self.lines.iter().map(String::len).sum();
         match self.dropped {
@@ -81,7 +90,8 @@ impl Queue {
         self.lines.push_back(line);
     }
 
-    /// Erases the status line, if there is one. `is_ours`: the line of the cursor is not another job's.
+    /// Erases the status line, if there is one. `is_ours`: the line of the cursor is not another
+    /// job's.
     fn erase(&mut self, is_ours: impl FnOnce() -> bool) {
         if std::mem::take(&mut self.is_drawn) && is_ours() {
             self.insist(ERASURE.to_owned());
@@ -107,7 +117,10 @@ struct Output {
 
 impl Output {
     const fn new() -> Self {
-        Self { queue: Mutex::new(Queue::new()), changed: Condvar::new() }
+        Self {
+            queue: Mutex::new(Queue::new()),
+            changed: Condvar::new(),
+        }
     }
 
     fn locked(&self) -> MutexGuard<'_, Queue> {
@@ -119,7 +132,10 @@ impl Output {
         let mut queue = self.locked();
         loop {
             let Some(line) = queue.next() else {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self
+                    .changed
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             queue.is_writing = true;
@@ -133,14 +149,19 @@ impl Output {
         }
     }
 
-    /// Waits until all is written. The reader gets `limit` at most. Time in which the writer does not run is not the reader's.
+    /// Waits until all is written. The reader gets `limit` at most. Time in which the writer does
+    /// not run is not the reader's.
     fn finish(&self, limit: Duration) {
         let (begun, mut left) = (clock::now(), limit);
         let mut queue = self.locked();
         while !queue.is_idle() && !left.is_zero() && clock::now() < begun + STARVED {
             let (is_writing, since) = (queue.is_writing, clock::now());
             let longest = if is_writing { left } else { STARVED };
-            queue = self.changed.wait_timeout(queue, longest).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self
+                .changed
+                .wait_timeout(queue, longest)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             if is_writing {
                 left = left.saturating_sub(clock::now().since(since));
             }
@@ -150,7 +171,8 @@ impl Output {
 
 static STDERR: Output = Output::new();
 
-/// The process whose writer runs; `None` if it could not be started. A fork inherits this, but no writer.
+/// The process whose writer runs; `None` if it could not be started. A fork inherits this, but no
+/// writer.
 static PROCESS: OnceLock<Option<u32>> = OnceLock::new();
 
 /// Queues a line, unless the queue is full.
@@ -169,7 +191,8 @@ pub(super) fn last_line(line: String) {
     });
 }
 
-/// Draws the status line in place of the last one, unless lines wait for a terminal that is not read.
+/// Draws the status line in place of the last one, unless lines wait for a terminal that is not
+/// read.
 pub(super) fn draw(text: &str) {
     queue(format!("\r{text}\x1b[K"), |queue, line| {
         if queue.is_idle() {
@@ -193,14 +216,18 @@ pub(super) fn is_in_the_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Waits for queued lines to be written before another process prints. The lock is held, so any other delay counts too.
+/// Waits for queued lines to be written before another process prints. The lock is held, so any
+/// other delay counts too.
 pub fn settle() {
     if has_writer() {
-        let _ = STDERR.changed.wait_timeout_while(STDERR.locked(), ORDER, |queue| !queue.is_idle());
+        let _ = STDERR
+            .changed
+            .wait_timeout_while(STDERR.locked(), ORDER, |queue| !queue.is_idle());
     }
 }
 
-/// Waits for queued lines to be written before the process ends. A reader that has stopped reading cannot delay it for long.
+/// Waits for queued lines to be written before the process ends. A reader that has stopped reading
+/// cannot delay it for long.
 pub fn finish() {
     if has_writer() {
         STDERR.finish(LAST);
@@ -226,10 +253,13 @@ fn has_writer() -> bool {
 
 /// Starts the writer.
 fn start() -> Option<u32> {
-    background::spawn("rlock-stderr", STACK, || STDERR.run(write)).ok().map(|()| std::process::id())
+    background::spawn("rlock-stderr", STACK, || STDERR.run(write))
+        .ok()
+        .map(|()| std::process::id())
 }
 
-/// One write, so that lines of several rlocks do not mix. An unwritable stderr changes nothing else.
+/// One write, so that lines of several rlocks do not mix. An unwritable stderr changes nothing
+/// else.
 fn write(line: &str) {
     let stderr = io::stderr();
     let mut rest = line.as_bytes();
@@ -240,15 +270,18 @@ fn write(line: &str) {
             Err(nix::Error::EINTR) => {}
             // Another process has set O_NONBLOCK for all that share the terminal.
             Err(nix::Error::EAGAIN) => {
-                let _ = poll(&mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)], PollTimeout::NONE);
+                let _ = poll(
+                    &mut [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)],
+                    PollTimeout::NONE,
+                );
             }
             Err(_) => return,
         }
     }
 }
 
-/// Writes a line by one write, or not at all where the reader has stopped. A longer one is cut to what a pipe that is writable takes
-/// at once (pipe(7)).
+/// Writes a line by one write, or not at all where the reader has stopped. A longer one is cut to
+/// what a pipe that is writable takes at once (pipe(7)).
 pub(super) fn write_at_once(line: &str) {
     let stderr = io::stderr();
     let mut room = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -286,7 +319,10 @@ mod tests {
         let rest = written(&mut queue);
         assert_eq!(first, line("a"));
         assert_eq!(rest[..3], ["b", "c", "d"].map(line));
-        assert_eq!(rest[3..], ["rlock: 3 lines were dropped: stderr was not read\n".to_owned()]);
+        assert_eq!(
+            rest[3..],
+            ["rlock: 3 lines were dropped: stderr was not read\n".to_owned()]
+        );
         assert!(queue.is_idle());
         queue.offer(line("g"), Log::Text);
         assert_eq!(written(&mut queue), [line("g")]);
@@ -301,7 +337,10 @@ mod tests {
         queue.offer("dropped\n".to_owned(), Log::Json);
         queue.lines.pop_front();
         let notice: String = written(&mut queue).into_iter().collect();
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&notice).unwrap()["event"], "dropped");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&notice).unwrap()["event"],
+            "dropped"
+        );
     }
 
     #[test]
@@ -325,7 +364,11 @@ mod tests {
         }
         queue.insist("failed\n".to_owned());
         let all = written(&mut queue);
-        let last = ["failed\n", "rlock: 5 lines were dropped: stderr was not read\n"].map(str::to_owned);
+        let last = [
+            "failed\n",
+            "rlock: 5 lines were dropped: stderr was not read\n",
+        ]
+        .map(str::to_owned);
         assert_eq!(all[all.len() - 2..], last);
     }
 
@@ -338,7 +381,8 @@ mod tests {
             LATE.finish(reader);
             LATE.locked().is_idle()
         });
-        // The end waits for several times the reader's limit before there is a writer. A shorter time would show less.
+        // The end waits for several times the reader's limit before there is a writer. A shorter
+        // time would show less.
         std::thread::sleep(reader * 50);
         let (stopped, waits) = std::sync::mpsc::channel::<()>();
         let waits = Mutex::new(waits);

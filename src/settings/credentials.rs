@@ -1,4 +1,5 @@
-//! The files and variables that passwords and certificates come from: those of the servers, and those of sentinels.
+//! The files and variables that passwords and certificates come from: those of the servers, and
+//! those of sentinels.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -26,13 +27,14 @@ const LONGEST_PASSWORD: u64 = 64 * 1024;
 enum SecretFile {
     /// A file with a password or a private key that the user or the administrator wrote.
     Written,
-    /// A credential of systemd. It is root's with an ACL for the service's user, and an ACL shows as permissions of the group
-    /// (systemd.exec(5), credentials).
+    /// A credential of systemd. It is root's with an ACL for the service's user, and an ACL shows
+    /// as permissions of the group (systemd.exec(5), credentials).
     Credential,
 }
 
 impl SecretFile {
-    /// Returns the permissions that the file must not have. Root alone chooses the group of a file of root, which may read it.
+    /// Returns the permissions that the file must not have. Root alone chooses the group of a file
+    /// of root, which may read it.
     fn exposed(self, owner: u32) -> u32 {
         match self {
             Self::Written if owner == 0 => 0o037,
@@ -43,17 +45,41 @@ impl SecretFile {
 }
 
 /// Adds to each server's address what it lacks: passwords, and the issuers to trust.
-pub(super) fn attach(addresses: Vec<Address>, args: &NodeArgs, sources: &Sources) -> Result<Vec<Way>, Failure> {
-    let remote = |address| if let Address::Remote(remote) = address { Some(remote) } else { None };
-    let mut ways: Vec<Way> = addresses.into_iter().filter_map(remote).map(Way::new).collect();
-    let trust = if ways.iter().any(|way| way.remote.is_tls()) { Some(trust(args)?) } else { None };
+pub(super) fn attach(
+    addresses: Vec<Address>,
+    args: &NodeArgs,
+    sources: &Sources,
+) -> Result<Vec<Way>, Failure> {
+    let remote = |address| {
+        if let Address::Remote(remote) = address {
+            Some(remote)
+        } else {
+            None
+        }
+    };
+    let mut ways: Vec<Way> = addresses
+        .into_iter()
+        .filter_map(remote)
+        .map(Way::new)
+        .collect();
+    let trust = if ways.iter().any(|way| way.remote.is_tls()) {
+        Some(trust(args)?)
+    } else {
+        None
+    };
     let common = if ways.iter().any(|way| way.remote.password.is_none()) {
         OF_SERVERS.password(args.password_file.as_deref(), sources)?
     } else {
         None
     };
-    let has_sentinels = ways.iter().any(|way| matches!(way.remote.kind, HostKind::Sentinel(_)));
-    let sentinel = if has_sentinels { sentinel_login(args, sources)? } else { SentinelLogin::default() };
+    let has_sentinels = ways
+        .iter()
+        .any(|way| matches!(way.remote.kind, HostKind::Sentinel(_)));
+    let sentinel = if has_sentinels {
+        sentinel_login(args, sources)?
+    } else {
+        SentinelLogin::default()
+    };
     for way in &mut ways {
         way.trust = trust.clone().filter(|_| way.remote.is_tls());
         way.remote.password = way.remote.password.take().or_else(|| common.clone());
@@ -108,13 +134,17 @@ const OF_SENTINELS: PasswordSources = PasswordSources {
 };
 
 impl PasswordSources {
-    /// Returns the password of the option, a variable, systemd, or the option's key in a configuration file, in that order. The
-    /// credential is chosen for one service, and the file of a host for all that run there.
+    /// Returns the password of the option, a variable, systemd, or the option's key in a
+    /// configuration file, in that order. The credential is chosen for one service, and the file of
+    /// a host for all that run there.
     fn password(&self, file: Option<&Path>, sources: &Sources) -> Result<Option<Secret>, Failure> {
         let source = sources.of(self.id);
         let from_file = |file: &Path| {
             let text = read_password(self.option, file, SecretFile::Written)?;
-            Ok(Some(Secret::of(format!("{}, named by {}", shown(file), self.chooser(source)), text)))
+            Ok(Some(Secret::of(
+                format!("{}, named by {}", shown(file), self.chooser(source)),
+                text,
+            )))
         };
         let is_configured = matches!(source, Source::File(_));
         if let Some(file) = file.filter(|_| !is_configured) {
@@ -125,9 +155,10 @@ impl PasswordSources {
                 return Ok(Some(Secret::of(*name, text)));
             }
         }
-        let credential =
-            std::env::var_os("CREDENTIALS_DIRECTORY").map(|folder| Path::new(&folder).join(self.credential));
-        // A service may have other credentials only. One that cannot be looked up is no missing one.
+        let credential = std::env::var_os("CREDENTIALS_DIRECTORY")
+            .map(|folder| Path::new(&folder).join(self.credential));
+        // A service may have other credentials only. One that cannot be looked up is no missing
+        // one.
         let is_missing = |file: &Path| matches!(file.symlink_metadata(), Err(e) if e.kind() == ErrorKind::NotFound);
         let credential = credential.filter(|file| file.is_absolute() && !is_missing(file));
         if let Some(credential) = credential {
@@ -147,24 +178,37 @@ impl PasswordSources {
     }
 }
 
-/// Returns the name and the password by which the sentinels know rlock. Those of the servers are not shown to them.
+/// Returns the name and the password by which the sentinels know rlock. Those of the servers are
+/// not shown to them.
 fn sentinel_login(args: &NodeArgs, sources: &Sources) -> Result<SentinelLogin, Failure> {
     let password = OF_SENTINELS.password(args.sentinel_password_file.as_deref(), sources)?;
-    Ok(SentinelLogin { user: variable("RLOCK_SENTINEL_USER")?, password })
+    Ok(SentinelLogin {
+        user: variable("RLOCK_SENTINEL_USER")?,
+        password,
+    })
 }
 
 /// Returns the value of a variable; an empty one counts as not set.
 fn variable(name: &str) -> Result<Option<String>, Failure> {
     let value = std::env::var_os(name).filter(|value| !value.is_empty());
-    value.map(|value| value.into_string().map_err(|_| config(format!("{name} is not UTF-8")))).transpose()
+    value
+        .map(|value| {
+            value
+                .into_string()
+                .map_err(|_| config(format!("{name} is not UTF-8")))
+        })
+        .transpose()
 }
 
-/// Reads the first line of a file that belongs to the user or to root, without the permissions that expose its kind.
+/// Reads the first line of a file that belongs to the user or to root, without the permissions that
+/// expose its kind.
 fn read_password(option: &str, path: &Path, kind: SecretFile) -> Result<String, Failure> {
     let fail = |why: &dyn Display| refused(option, path, why);
     let mut text = String::new();
     let file = open_secret(option, path, kind)?;
-    file.take(LONGEST_PASSWORD).read_to_string(&mut text).map_err(|e| fail(&e))?;
+    file.take(LONGEST_PASSWORD)
+        .read_to_string(&mut text)
+        .map_err(|e| fail(&e))?;
     match text.lines().next() {
         None | Some("") => Err(fail(&"its first line is empty")),
         Some(line) => Ok(line.to_owned()),
@@ -183,12 +227,16 @@ fn open_secret(option: &str, path: &Path, kind: SecretFile) -> Result<File, Fail
     })?;
     let owner = metadata.uid();
     if owner != user && owner != 0 {
-        return Err(fail(&format!("it belongs to uid {owner}; make uid {user} or root its owner (chown)")));
+        return Err(fail(&format!(
+            "it belongs to uid {owner}; make uid {user} or root its owner (chown)"
+        )));
     }
     let mode = metadata.mode() & 0o777;
     if mode & kind.exposed(owner) != 0 {
         let closed = if owner == user { "600" } else { "640" };
-        return Err(fail(&format!("others may read or change it (mode {mode:03o}); run chmod {closed}")));
+        return Err(fail(&format!(
+            "others may read or change it (mode {mode:03o}); run chmod {closed}"
+        )));
     }
     Ok(file)
 }

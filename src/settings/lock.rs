@@ -18,8 +18,8 @@ use crate::lock::token::Token;
 use crate::report::Reporter;
 use crate::text::duration;
 
-/// Limit for an exchange with `--fsync`, unless one is given. A server with `appendfsync everysec` takes a second, and may skip
-/// one (redis.conf).
+/// Limit for an exchange with `--fsync`, unless one is given. A server with `appendfsync everysec`
+/// takes a second, and may skip one (redis.conf).
 const WITH_FSYNC: Duration = Duration::from_millis(2500);
 
 /// Settings of the locks, for `run` and `acquire`.
@@ -73,7 +73,8 @@ impl HeldLock {
 }
 
 impl LockSettings {
-    /// Checks what was typed. `kill_after` and `remains`: those of a command. `place` is asked for the nodes.
+    /// Checks what was typed. `kill_after` and `remains`: those of a command. `place` is asked for
+    /// the nodes.
     pub fn new(
         args: &LockArgs,
         kill_after: Option<Duration>,
@@ -83,9 +84,17 @@ impl LockSettings {
         place: FindPlace,
     ) -> Result<Self, Failure> {
         let keys = keys(&args.nodes, &args.keys)?;
-        let remains = RemainsOptions { lock_delay: args.lock_delay.unwrap_or_default(), ..remains };
+        let remains = RemainsOptions {
+            lock_delay: args.lock_delay.unwrap_or_default(),
+            ..remains
+        };
         let node_timeout = node_timeout(args.nodes.node_timeout, args.copies);
-        let options = ScheduleOptions { ttl: args.ttl, drift: args.drift, node_timeout, kill_after };
+        let options = ScheduleOptions {
+            ttl: args.ttl,
+            drift: args.drift,
+            node_timeout,
+            kill_after,
+        };
         let schedule = schedule(options)?.outlasted(remains.lock_delay, remains.longest());
         let mode = mode(args, sources)?;
         let wait = wait(args, sources)?;
@@ -97,23 +106,40 @@ impl LockSettings {
         ];
         let of_servers = [
             ("--as redisson", args.form == Form::Redisson),
-            ("--wait-replicas", args.copies.wait_replicas.is_some_and(|replicas| replicas > 0)),
+            (
+                "--wait-replicas",
+                args.copies
+                    .wait_replicas
+                    .is_some_and(|replicas| replicas > 0),
+            ),
             ("--fsync", args.copies.fsync),
         ];
         if args.form == Form::Redisson && mode != Mode::Exclusive {
-            return Err(usage("--as redisson is for exclusive locks: its clients know no other kind"));
+            return Err(usage(
+                "--as redisson is for exclusive locks: its clients know no other kind",
+            ));
         }
         if let Some(option) = first(&of_rlock).filter(|_| args.form == Form::Redisson) {
             let why = "it is for a lock that is held and released";
-            return Err(usage(format!("--as redisson and {option} contradict each other: {why}")));
+            return Err(usage(format!(
+                "--as redisson and {option} contradict each other: {why}"
+            )));
         }
         if args.supersede && keys.len() > 1 {
-            return Err(usage("--supersede is for one lock: a run of several waits for each in its turn"));
+            return Err(usage(
+                "--supersede is for one lock: a run of several waits for each in its turn",
+            ));
         }
         let place = place(&args.nodes, sources)?;
-        first(&of_servers).or(first(&of_rlock)).map_or(Ok(()), |option| place.needs_server(option))?;
+        first(&of_servers)
+            .or(first(&of_rlock))
+            .map_or(Ok(()), |option| place.needs_server(option))?;
         check_remains(remains, &keys, mode, schedule)?;
-        let note = args.note.as_ref().map(|note| note.to_string_lossy().into_owned()).filter(|note| !note.is_empty());
+        let note = args
+            .note
+            .as_ref()
+            .map(|note| note.to_string_lossy().into_owned())
+            .filter(|note| !note.is_empty());
         Ok(Self {
             report: reporter(&keys, output),
             keys,
@@ -134,27 +160,42 @@ impl LockSettings {
 
 /// Returns the first option that is given.
 fn first(options: &[(&'static str, bool)]) -> Option<&'static str> {
-    options.iter().find_map(|(option, is_given)| is_given.then_some(*option))
+    options
+        .iter()
+        .find_map(|(option, is_given)| is_given.then_some(*option))
 }
 
-/// Refuses times that no server can keep, and `--once` where more than one run may succeed at a time.
-fn check_remains(options: RemainsOptions, keys: &Keys, mode: Mode, schedule: Schedule) -> Result<(), Failure> {
+/// Refuses times that no server can keep, and `--once` where more than one run may succeed at a
+/// time.
+fn check_remains(
+    options: RemainsOptions,
+    keys: &Keys,
+    mode: Mode,
+    schedule: Schedule,
+) -> Result<(), Failure> {
     let times = [
         ("--hold-at-least", options.hold_at_least, ""),
-        ("--lock-delay", options.lock_delay.saturating_add(schedule.ttl()), " with --ttl"),
+        (
+            "--lock-delay",
+            options.lock_delay.saturating_add(schedule.ttl()),
+            " with --ttl",
+        ),
         ("--once", options.once.unwrap_or_default(), ""),
     ];
     if let Some((option, _, with)) = times.into_iter().find(|(_, time, _)| *time > LONGEST_TTL) {
-        return Err(usage(format!("{option} is at most {}{with}", duration::days(LONGEST_TTL))));
+        return Err(usage(format!(
+            "{option} is at most {}{with}",
+            duration::days(LONGEST_TTL)
+        )));
     }
     match options.once {
         Some(Duration::ZERO) => Err(usage("--once 0 would find no success: give a longer time")),
-        Some(_) if mode != Mode::Exclusive => {
-            Err(usage("--once needs an exclusive lock: with --shared and --slots several runs may succeed at a time"))
-        }
-        Some(_) if keys.len() > 1 => {
-            Err(usage("--once takes one lock: of several, some may know of the success and others not"))
-        }
+        Some(_) if mode != Mode::Exclusive => Err(usage(
+            "--once needs an exclusive lock: with --shared and --slots several runs may succeed at a time",
+        )),
+        Some(_) if keys.len() > 1 => Err(usage(
+            "--once takes one lock: of several, some may know of the success and others not",
+        )),
         _ => Ok(()),
     }
 }
@@ -166,14 +207,28 @@ pub fn key(nodes: &NodeArgs, name: &str) -> Result<Key, Failure> {
 
 /// Checks the names of the locks of one run.
 fn keys(nodes: &NodeArgs, names: &[String]) -> Result<Keys, Failure> {
-    let keys: Vec<Key> = names.iter().map(|name| key(nodes, name)).collect::<Result<_, _>>()?;
+    let keys: Vec<Key> = names
+        .iter()
+        .map(|name| key(nodes, name))
+        .collect::<Result<_, _>>()?;
     Keys::new(keys).map_err(|error| usage(format!("--key: {error}")))
 }
 
 /// Makes the reporter of one lock, or of several.
 pub fn reporter(keys: impl Into<Keys>, output: &OutputArgs) -> Reporter {
-    let OutputArgs { quiet, verbose, log, progress } = *output;
-    Reporter { keys: keys.into(), log: log.form(), quiet, verbose, progress }
+    let OutputArgs {
+        quiet,
+        verbose,
+        log,
+        progress,
+    } = *output;
+    Reporter {
+        keys: keys.into(),
+        log: log.form(),
+        quiet,
+        verbose,
+        progress,
+    }
 }
 
 /// Returns the locks of outer rlocks that the environment claims. Only the nodes can confirm them.
@@ -184,7 +239,11 @@ fn outer_locks() -> OuterLocks {
 
 /// Returns the kind of the lock.
 fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
-    let kinds = [("shared", args.shared), ("exclusive", args.exclusive), ("slots", args.slots.is_some())];
+    let kinds = [
+        ("shared", args.shared),
+        ("exclusive", args.exclusive),
+        ("slots", args.slots.is_some()),
+    ];
     Ok(match sources.decisive(&kinds)? {
         Some("shared") => Mode::Shared,
         Some("slots") => args.slots.unwrap_or_default(),
@@ -195,17 +254,26 @@ fn mode(args: &LockArgs, sources: &Sources) -> Result<Mode, Failure> {
 /// Returns `--wait`, which is nothing with `--no-wait`.
 fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure> {
     let is_longer = args.wait.is_some_and(|wait| !wait.is_zero());
-    let is_none = sources.decisive(&[("no_wait", args.no_wait), ("wait", is_longer)])? == Some("no_wait");
-    Ok(if is_none { Some(Duration::ZERO) } else { args.wait })
+    let is_none =
+        sources.decisive(&[("no_wait", args.no_wait), ("wait", is_longer)])? == Some("no_wait");
+    Ok(if is_none {
+        Some(Duration::ZERO)
+    } else {
+        args.wait
+    })
 }
 
 /// Returns the copies that are asked for; `None` if none are.
 pub(super) fn copies(args: CopyArgs) -> Option<Copies> {
-    let copies = Copies { replicas: args.wait_replicas.unwrap_or_default(), fsync: args.fsync };
+    let copies = Copies {
+        replicas: args.wait_replicas.unwrap_or_default(),
+        fsync: args.fsync,
+    };
     (copies.replicas > 0 || copies.fsync).then_some(copies)
 }
 
-/// Returns the limit for an exchange, `given` or that of `--fsync`; `None` if it follows from the TTL.
+/// Returns the limit for an exchange, `given` or that of `--fsync`; `None` if it follows from the
+/// TTL.
 pub(super) fn node_timeout(given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
     given.or(args.fsync.then_some(WITH_FSYNC))
 }

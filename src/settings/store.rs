@@ -1,4 +1,5 @@
-//! `--node`: the addresses, checked without asking any of them, and the kind of store that they name.
+//! `--node`: the addresses, checked without asking any of them, and the kind of store that they
+//! name.
 
 use std::time::Duration;
 
@@ -29,8 +30,10 @@ impl StoreConfig {
         }
         credentials::certificate(args)?;
         let addresses = fitting(&args.node)?;
-        Self::in_directory(&addresses)
-            .map_or_else(|| credentials::attach(addresses, args, sources).map(Self::Servers), Ok)
+        Self::in_directory(&addresses).map_or_else(
+            || credentials::attach(addresses, args, sources).map(Self::Servers),
+            Ok,
+        )
     }
 
     /// Checks the addresses, if there are any yet, and reads no file. The servers are left out.
@@ -41,7 +44,11 @@ impl StoreConfig {
 
     /// Returns the directory, if that is what the addresses name.
     fn in_directory(addresses: &[Address]) -> Option<Self> {
-        if let [Address::Local(dir)] = addresses { Some(Self::Local(dir.clone())) } else { None }
+        if let [Address::Local(dir)] = addresses {
+            Some(Self::Local(dir.clone()))
+        } else {
+            None
+        }
     }
 
     /// The servers; none for a lock on this machine alone.
@@ -62,10 +69,15 @@ impl StoreConfig {
 
     /// The servers' addresses without passwords, separated by commas.
     pub fn shown(&self) -> String {
-        self.servers().iter().map(Way::to_string).collect::<Vec<_>>().join(",")
+        self.servers()
+            .iter()
+            .map(Way::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
-    /// Refuses `local` for the subcommand or option `what`: such a lock ends with the process that holds it.
+    /// Refuses `local` for the subcommand or option `what`: such a lock ends with the process that
+    /// holds it.
     pub fn needs_server(&self, what: &str) -> Result<(), Failure> {
         match self {
             Self::Servers(_) => Ok(()),
@@ -102,7 +114,8 @@ impl NodeSettings {
         })
     }
 
-    /// Asks for copies of each write. Returns the limit for an exchange, if one was `given` or the copies need one.
+    /// Asks for copies of each write. Returns the limit for an exchange, if one was `given` or the
+    /// copies need one.
     pub fn copied(&mut self, given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
         let limit = node_timeout(given, args);
         self.limit = limit.unwrap_or(self.limit);
@@ -111,11 +124,13 @@ impl NodeSettings {
     }
 }
 
-/// Refuses to guess a node: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on this machine would give each
-/// host a lock of its own.
+/// Refuses to guess a node: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on
+/// this machine would give each host a lock of its own.
 fn no_node() -> Failure {
     let node = "--node, RLOCK_NODE or node in /etc/rlock/config.toml";
-    let told = format!("no node is configured; name a server with {node}, or local for a lock on this machine alone");
+    let told = format!(
+        "no node is configured; name a server with {node}, or local for a lock on this machine alone"
+    );
     config([vec![told], strange_variables()].concat().join("; "))
 }
 
@@ -125,14 +140,23 @@ fn fitting(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     let count = addresses.len();
     for (index, address) in addresses.iter().enumerate() {
         if count > 1 && matches!(address, Address::Local(_)) {
-            return Err(usage("--node local is a lock on this machine alone: give no other node"));
+            return Err(usage(
+                "--node local is a lock on this machine alone: give no other node",
+            ));
         }
-        if addresses[..index].iter().any(|other| overlap(other, address)) {
-            return Err(config(format!("--node names {address} twice: nodes must be independent")));
+        if addresses[..index]
+            .iter()
+            .any(|other| overlap(other, address))
+        {
+            return Err(config(format!(
+                "--node names {address} twice: nodes must be independent"
+            )));
         }
     }
     if count > MOST_NODES {
-        return Err(usage(format!("--node names {count} nodes; {MOST_NODES} are enough to survive the loss of four")));
+        return Err(usage(format!(
+            "--node names {count} nodes; {MOST_NODES} are enough to survive the loss of four"
+        )));
     }
     Ok(addresses)
 }
@@ -148,12 +172,16 @@ fn overlap(one: &Address, other: &Address) -> bool {
 /// Reads the addresses one by one.
 pub fn addresses(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     // The rest of an address whose password has a comma. None of its parts may be shown.
-    let is_rest = |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
+    let is_rest =
+        |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
     let nodes = joined(nodes.iter().map(String::as_str));
     if nodes.iter().skip(1).any(is_rest) {
         return Err(config(
             "--node: an address begins with redis:// or the like; a comma in a password must be written %2C",
         ));
     }
-    nodes.iter().map(|node| Address::parse(node.trim()).map_err(config)).collect()
+    nodes
+        .iter()
+        .map(|node| Address::parse(node.trim()).map_err(config))
+        .collect()
 }

@@ -1,13 +1,15 @@
 //! Where a node is: its URL, checked before anything is sent. docs/nodes.md, Addresses.
 //!
-//! redis' own URL reader answers "did not parse" and ignores options it does not know; an operator needs to hear what
-//! is wrong, and without the password.
+//! redis' own URL reader answers "did not parse" and ignores options it does not know; an operator
+//! needs to hear what is wrong, and without the password.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{
+    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
+};
 
 pub use crate::secret::Secret;
 use crate::text::escape;
@@ -56,7 +58,9 @@ pub enum HostKind {
 impl Remote {
     /// Whether connections to hosts and servers are encrypted.
     pub fn is_tls(&self) -> bool {
-        self.hosts.iter().any(|host| matches!(host, Endpoint::Tcp { tls: true, .. }))
+        self.hosts
+            .iter()
+            .any(|host| matches!(host, Endpoint::Tcp { tls: true, .. }))
     }
 
     /// Whether both lead to the same server.
@@ -106,10 +110,14 @@ impl Address {
             return Ok(Self::Local(None));
         }
         if let Some(dir) = raw.strip_prefix(directory::SCHEME) {
-            return LocalDir::parse(dir).map(|dir| Self::Local(Some(dir))).or_else(|why| fail(&why));
+            return LocalDir::parse(dir)
+                .map(|dir| Self::Local(Some(dir)))
+                .or_else(|why| fail(&why));
         }
         let Some((scheme, rest)) = raw.split_once("://") else {
-            return server::short(raw).map(Self::Remote).or_else(|why| fail(&why));
+            return server::short(raw)
+                .map(Self::Remote)
+                .or_else(|why| fail(&why));
         };
         if raw.contains('#') {
             return fail("a # in an address must be written %23");
@@ -133,39 +141,64 @@ fn filled(text: String) -> Option<String> {
 }
 
 fn database(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{} is no database number", escape::text(text)))
+    text.parse()
+        .map_err(|_| format!("{} is no database number", escape::text(text)))
 }
 
 fn decoded(text: &str) -> Result<String, String> {
-    percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| "it is not UTF-8 once decoded".to_owned())
+    percent_decode_str(text)
+        .decode_utf8()
+        .map(Into::into)
+        .map_err(|_| "it is not UTF-8 once decoded".to_owned())
 }
 
-/// `raw` with all that could be a password cut out, however malformed it is. What follows the last `@` is the host.
+/// `raw` with all that could be a password cut out, however malformed it is. What follows the last
+/// `@` is the host.
 pub fn without_password(raw: &str) -> String {
     let (scheme, rest) = raw.split_once("://").unwrap_or(("", raw));
-    let scheme = if scheme.contains(['@', ':']) { "" } else { scheme };
+    let scheme = if scheme.contains(['@', ':']) {
+        ""
+    } else {
+        scheme
+    };
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    // An option of another client's may be one too; and where a password has a comma, its address ends before the @.
+    // An option of another client's may be one too; and where a password has a comma, its address
+    // ends before the @.
     let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
     let rest = if raw.starts_with("local:") {
         rest.to_owned()
     } else {
-        rest.split(',').map(without_digits).collect::<Vec<_>>().join(",")
+        rest.split(',')
+            .map(without_digits)
+            .collect::<Vec<_>>()
+            .join(",")
     };
-    let shown = if scheme.is_empty() { rest } else { format!("{scheme}://{rest}") };
+    let shown = if scheme.is_empty() {
+        rest
+    } else {
+        format!("{scheme}://{rest}")
+    };
     escape::text(&shown)
 }
 
-/// Returns one host of an address with its port. Behind no host, or too large for a port, digits are a password whose @ is
-/// missing.
+/// Returns one host of an address with its port. Behind no host, or too large for a port, digits
+/// are a password whose @ is missing.
 fn without_digits(rest: &str) -> String {
-    let (host, port) = rest.split_once(':').filter(|_| !rest.starts_with('[')).unwrap_or((rest, ""));
+    let (host, port) = rest
+        .split_once(':')
+        .filter(|_| !rest.starts_with('['))
+        .unwrap_or((rest, ""));
     let port = port.split('/').next().unwrap_or_default();
     let is_port = port.is_empty() || (!host.is_empty() && port.parse::<u16>().is_ok());
-    if is_port { rest.to_owned() } else { format!("{host}:…") }
+    if is_port {
+        rest.to_owned()
+    } else {
+        format!("{host}:…")
+    }
 }
 
-/// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end the address.
+/// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end
+/// the address.
 const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b',');
 
 /// Must be encoded in a service's name.
@@ -187,9 +220,13 @@ impl Address {
     pub fn without_secret(&self) -> OsString {
         match self {
             Self::Local(Some(dir)) => dir.address(),
-            Self::Remote(Remote { user: Some(user), .. }) => {
+            Self::Remote(Remote {
+                user: Some(user), ..
+            }) => {
                 let user = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
-                self.to_string().replacen("://", &format!("://{user}@"), 1).into()
+                self.to_string()
+                    .replacen("://", &format!("://{user}@"), 1)
+                    .into()
             }
             _ => self.to_string().into(),
         }
@@ -208,26 +245,47 @@ impl fmt::Display for Endpoint {
 
 /// Returns `host:port`, with an IPv6 address in brackets.
 pub fn host_and_port(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = self.hosts.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",");
+        let hosts = self
+            .hosts
+            .iter()
+            .map(Endpoint::to_string)
+            .collect::<Vec<_>>()
+            .join(",");
         let scheme = if self.is_tls() { "rediss" } else { "redis" };
         let mut db = "/";
         match (&self.kind, &self.hosts[..]) {
             (HostKind::Server, [Endpoint::Unix(path)]) => {
                 db = "?db=";
-                write!(f, "redis+unix://{}", utf8_percent_encode(&path.to_string_lossy(), IN_PATH))?;
+                write!(
+                    f,
+                    "redis+unix://{}",
+                    utf8_percent_encode(&path.to_string_lossy(), IN_PATH)
+                )?;
             }
             (HostKind::Server, _) => write!(f, "{scheme}://{hosts}")?,
             (HostKind::Sentinel(service), _) => {
-                write!(f, "{scheme}-sentinel://{hosts}/{}", utf8_percent_encode(service, IN_NAME))?;
+                write!(
+                    f,
+                    "{scheme}-sentinel://{hosts}/{}",
+                    utf8_percent_encode(service, IN_NAME)
+                )?;
             }
             (HostKind::Member, _) => write!(f, "{scheme}-cluster://{hosts}")?,
         }
-        if self.db > 0 { write!(f, "{db}{}", self.db) } else { Ok(()) }
+        if self.db > 0 {
+            write!(f, "{db}{}", self.db)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -245,7 +303,12 @@ mod tests {
     pub(super) fn refused(raw: &str, why: &str) {
         let error = Address::parse(raw).expect_err(raw);
         assert!(error.contains(why), "{raw}: {error}");
-        assert!(!["hunter2", "12345"].iter().any(|secret| error.contains(secret)), "{raw}: {error}");
+        assert!(
+            !["hunter2", "12345"]
+                .iter()
+                .any(|secret| error.contains(secret)),
+            "{raw}: {error}"
+        );
     }
 
     #[test]
@@ -253,28 +316,49 @@ mod tests {
         assert_eq!(shown("redis://h"), "redis://h:6379");
         assert_eq!(shown("valkey://u:p%40ss@h:1/2"), "redis://h:1/2");
         assert_eq!(shown("rediss://:s@[::1]:7"), "rediss://[::1]:7");
-        assert_eq!(shown("redis+unix:///run/r%20s.sock?db=3"), "redis+unix:///run/r%20s.sock?db=3");
-        assert_eq!(shown("redis+unix://u:p%2Fw@/run/r.sock?db=3"), "redis+unix:///run/r.sock?db=3");
+        assert_eq!(
+            shown("redis+unix:///run/r%20s.sock?db=3"),
+            "redis+unix:///run/r%20s.sock?db=3"
+        );
+        assert_eq!(
+            shown("redis+unix://u:p%2Fw@/run/r.sock?db=3"),
+            "redis+unix:///run/r.sock?db=3"
+        );
         assert_eq!(shown("RedisS://h"), "rediss://h:6379");
-        assert_eq!(shown("VALKEY+Unix:///run/r.sock"), "redis+unix:///run/r.sock");
+        assert_eq!(
+            shown("VALKEY+Unix:///run/r.sock"),
+            "redis+unix:///run/r.sock"
+        );
         assert_eq!(shown("local"), "local");
         assert_eq!(shown("local:/var/lock"), "local:/var/lock");
     }
 
     #[test]
     fn user_and_password_are_decoded() {
-        let Ok(Address::Remote(server)) = Address::parse("redis://us%3Aer:p%40%2Fss@h") else { panic!() };
+        let Ok(Address::Remote(server)) = Address::parse("redis://us%3Aer:p%40%2Fss@h") else {
+            panic!()
+        };
         assert_eq!(server.user.as_deref(), Some("us:er"));
         assert_eq!(server.password, Some(Secret::new("p@/ss")));
         for (raw, user, password) in [
-            ("redis+unix://us%3Aer:p%2Fw@/run/a@b", Some("us:er"), Some("p/w")),
+            (
+                "redis+unix://us%3Aer:p%2Fw@/run/a@b",
+                Some("us:er"),
+                Some("p/w"),
+            ),
             ("redis+unix://:pw@/run/a@b", None, Some("pw")),
             ("redis+unix://u@/run/a@b", Some("u"), None),
             ("redis+unix:///run/a@b", None, None),
         ] {
-            let Ok(Address::Remote(server)) = Address::parse(raw) else { panic!("{raw}") };
+            let Ok(Address::Remote(server)) = Address::parse(raw) else {
+                panic!("{raw}")
+            };
             assert_eq!(server.hosts, [Endpoint::Unix("/run/a@b".into())], "{raw}");
-            assert_eq!((server.user.as_deref(), server.password), (user, password.map(Secret::new)), "{raw}");
+            assert_eq!(
+                (server.user.as_deref(), server.password),
+                (user, password.map(Secret::new)),
+                "{raw}"
+            );
         }
     }
 
@@ -289,7 +373,10 @@ mod tests {
             ("redis://u:hunter2@", "host"),
             ("redis://u:hunter2@h:99999", "port"),
             ("redis://u:hunter2@h/x", "x is no database"),
-            ("redis://u:hunter2@h/0?protocol=3", "unknown option protocol"),
+            (
+                "redis://u:hunter2@h/0?protocol=3",
+                "unknown option protocol",
+            ),
             ("redis://u:hunt#er2@h", "%23"),
             ("redis://u:hunter2@extra@h/-1", "-1 is no database"),
             ("redis://u:1/hunter2@h", "%2F"),
@@ -319,7 +406,11 @@ mod tests {
         let address = Address::parse("redis+unix://us%3Aer:hunter2@/run/r").unwrap();
         assert_eq!(address.without_secret(), "redis+unix://us%3Aer@/run/r");
         let address = Address::parse("redis+unix:///run/a%2Cb").unwrap();
-        assert_eq!(address.without_secret(), "redis+unix:///run/a%2Cb", "a comma would make it two");
+        assert_eq!(
+            address.without_secret(),
+            "redis+unix:///run/a%2Cb",
+            "a comma would make it two"
+        );
     }
 
     proptest! {

@@ -1,11 +1,14 @@
-//! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for each kind of store.
+//! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for
+//! each kind of store.
 //!
-//! A kind of store is known by its [`address`], chosen in `settings::store` and opened in `command::common`. The requests and
-//! replies of a node are plain values of `lock::messages`. [`Probe`] alone is about servers only.
+//! A kind of store is known by its [`address`], chosen in `settings::store` and opened in
+//! `command::common`. The requests and replies of a node are plain values of `lock::messages`.
+//! [`Probe`] alone is about servers only.
 //!
-//! A node answers for itself alone; `hold` decides what the answers of several mean together. A request is on its way
-//! when the method returns. Dropping the returned future stops the listening, never the request: a SET that was written may
-//! run, and its release must not depend on a caller that still listens.
+//! A node answers for itself alone; `hold` decides what the answers of several mean together. A
+//! request is on its way when the method returns. Dropping the returned future stops the listening,
+//! never the request: a SET that was written may run, and its release must not depend on a caller
+//! that still listens.
 
 pub mod address;
 pub mod local;
@@ -22,8 +25,8 @@ pub use crate::lock::fault::{Denied, Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 pub use crate::lock::messages::{
-    Answer, Claim, Counter, ForceUnlock, Heal, Look, Parked, QueueAction, Release, ReleaseReply, Renew, Renewal,
-    ServerInfo, Vote,
+    Answer, Claim, Counter, ForceUnlock, Heal, Look, Parked, QueueAction, Release, ReleaseReply,
+    Renew, Renewal, ServerInfo, Vote,
 };
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
@@ -41,14 +44,15 @@ pub trait Store {
     /// Returns the store's name in messages: its address without user and password.
     fn name(&self) -> &str;
 
-    /// Returns a node for one lock there. The nodes of one store may share its connections; what is asked of one never
-    /// touches another.
+    /// Returns a node for one lock there. The nodes of one store may share its connections; what is
+    /// asked of one never touches another.
     fn lock(&self) -> Box<dyn Node>;
 
     /// Finds the locks under `prefix`; `None` if the store cannot list its locks.
     fn keys(&self, prefix: &str) -> Option<Pages>;
 
-    /// Examines the store, and whether it lets us hold the locks `keys`; `None` if there is no server to examine.
+    /// Examines the store, and whether it lets us hold the locks `keys`; `None` if there is no
+    /// server to examine.
     fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>>;
 }
 
@@ -74,7 +78,8 @@ pub trait Node {
     /// Extends the key if it is the token's.
     fn renew(&self, renew: &Renew) -> Pending<Renewal>;
 
-    /// Sets the key again, with the same token, if there is none; extends it if it is still the token's.
+    /// Sets the key again, with the same token, if there is none; extends it if it is still the
+    /// token's.
     fn heal(&self, heal: &Heal) -> Pending<Renewal>;
 
     /// Returns the lock's holders and its first waiters. Changes nothing.
@@ -83,23 +88,28 @@ pub trait Node {
     /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
     fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>>;
 
-    /// Deletes the key if it is the token's, behind all requests that were sent before, and wakes the next waiter.
+    /// Deletes the key if it is the token's, behind all requests that were sent before, and wakes
+    /// the next waiter.
     fn release(&self, release: &Release) -> Pending<ReleaseReply>;
 
-    /// Returns the next reason to ask the node again. It decides nothing. May be dropped and called again: each is told once.
+    /// Returns the next reason to ask the node again. It decides nothing. May be dropped and called
+    /// again: each is told once.
     fn next(&self) -> Pending<Hint>;
 
-    /// Returns the queue that the node keeps for the lock; `None` if its waiters poll, or wait by themselves.
+    /// Returns the queue that the node keeps for the lock; `None` if its waiters poll, or wait by
+    /// themselves.
     fn queue(&self) -> Option<&dyn Queue> {
         None
     }
 
-    /// Returns the primary that requests for this lock went to last, if failovers or slots decide which one that is.
+    /// Returns the primary that requests for this lock went to last, if failovers or slots decide
+    /// which one that is.
     fn primary(&self, _key: &Key) -> Option<Primary> {
         None
     }
 
-    /// Returns the open files that are the lock, where there are any. A process that inherits them keeps the lock.
+    /// Returns the open files that are the lock, where there are any. A process that inherits them
+    /// keeps the lock.
     fn descriptors(&self) -> Vec<RawFd> {
         Vec::new()
     }
@@ -107,12 +117,13 @@ pub trait Node {
     /// Hears that the client waits for the lock no more, though it does not have it.
     fn gives_up(&self) {}
 
-    /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key was ever asked for. `false` if the
-    /// last request was handed to no connection, or to one that is broken, or not in time.
+    /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key
+    /// was ever asked for. `false` if the last request was handed to no connection, or to one that
+    /// is broken, or not in time.
     fn written(&self) -> Pending<bool>;
 
-    /// Returns when all that is written by now will be read though rlock exits. A server that takes too long for a reply is not waited
-    /// for.
+    /// Returns when all that is written by now will be read though rlock exits. A server that takes
+    /// too long for a reply is not waited for.
     fn caught_up(&self) -> Pending<()> {
         Box::pin(std::future::ready(()))
     }
@@ -123,8 +134,8 @@ pub trait Node {
 pub enum Hint {
     /// The node says this to the waiter of the last claim, or to the holder that listens.
     Woken(Wake),
-    /// The connection broke on which it answered last, which is how a restarted node is noticed. Or its server is another one now, or the
-    /// files are gone that were the lock.
+    /// The connection broke on which it answered last, which is how a restarted node is noticed. Or
+    /// its server is another one now, or the files are gone that were the lock.
     Changed,
 }
 
@@ -139,7 +150,8 @@ pub trait Queue {
     /// Listens for the holder of `token` from now on: the node says when its lock was taken away.
     fn listen(&self, key: &Key, token: Token);
 
-    /// Whether the node tells the waiter of the last claim, or the holder that listens, when it is to ask again.
+    /// Whether the node tells the waiter of the last claim, or the holder that listens, when it is
+    /// to ask again.
     fn wakes(&self) -> Wakes;
 }
 

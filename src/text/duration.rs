@@ -1,7 +1,8 @@
 //! Durations as users write them: `30s`, `1h30m`, `500ms`.
 //!
-//! The grammar is humantime's without its ambiguities: `M` (a month there, minutes to most readers) and numbers without a
-//! unit. Where flock(1) and timeout(1) take bare seconds, [`parse_or_seconds`] does too.
+//! The grammar is humantime's without its ambiguities: `M` (a month there, minutes to most readers)
+//! and numbers without a unit. Where flock(1) and timeout(1) take bare seconds,
+//! [`parse_or_seconds`] does too.
 
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
     match humantime::parse_duration(trimmed) {
         Ok(span) => Ok(span),
-        Err(_) if trimmed.parse::<f64>().is_ok_and(f64::is_finite) => {
-            Err(format!("the unit is missing: write {trimmed}s or {trimmed}ms"))
-        }
+        Err(_) if trimmed.parse::<f64>().is_ok_and(f64::is_finite) => Err(format!(
+            "the unit is missing: write {trimmed}s or {trimmed}ms"
+        )),
         Err(_) => Err("write it like 30s, 5m or 1h30m".to_owned()),
     }
 }
@@ -36,23 +37,38 @@ pub fn parse_or_seconds(text: &str) -> Result<Duration, String> {
 
 /// Returns the shortest spelling that [`parse`] reads back: `30s`, `1m30s`, `500ms`.
 pub fn show(span: Duration) -> String {
-    humantime::format_duration(span).to_string().replace(' ', "")
+    humantime::format_duration(span)
+        .to_string()
+        .replace(' ', "")
 }
 
-/// Returns a spelling for messages: at most two units, tenths of a second or whole milliseconds, and below one its tenths.
+/// Returns a spelling for messages: at most two units, tenths of a second or whole milliseconds,
+/// and below one its tenths.
 pub fn show_rounded(span: Duration) -> String {
     let rounded = match span.as_secs() {
         0 if span.subsec_millis() > 0 => Duration::from_millis(span.subsec_millis().into()),
         0 => Duration::from_micros(u64::from(span.subsec_micros()) / 100 * 100),
-        1..60 => Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / 100 * 100),
+        1..60 => {
+            Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / 100 * 100)
+        }
         _ => Duration::from_secs(span.as_secs()),
     };
-    humantime::format_duration(rounded).to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")
+    humantime::format_duration(rounded)
+        .to_string()
+        .split(' ')
+        .take(2)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-/// Returns [`show_rounded`], and `<1ms` below a millisecond, where a measured time is below the precision that counts.
+/// Returns [`show_rounded`], and `<1ms` below a millisecond, where a measured time is below the
+/// precision that counts.
 pub fn show_measured(span: Duration) -> String {
-    if span < Duration::from_millis(1) { "<1ms".to_owned() } else { show_rounded(span) }
+    if span < Duration::from_millis(1) {
+        "<1ms".to_owned()
+    } else {
+        show_rounded(span)
+    }
 }
 
 /// Returns a spelling in whole seconds, of two units at most: `3m 2s`.
@@ -79,7 +95,17 @@ mod tests {
     fn units_are_needed_and_months_are_not_minutes() {
         assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["30", "5M", "-3s", "", "s", "1e3", "inf", "nan", "30 parsecs"] {
+        for bad in [
+            "30",
+            "5M",
+            "-3s",
+            "",
+            "s",
+            "1e3",
+            "inf",
+            "nan",
+            "30 parsecs",
+        ] {
             assert!(parse(bad).is_err(), "{bad} must be refused");
         }
     }
@@ -88,7 +114,10 @@ mod tests {
     fn a_unit_is_missing_behind_a_number_alone() {
         assert!(parse("30").is_err_and(|why| why.contains("write 30s")));
         for bad in ["inf", "nan", "infinity"] {
-            assert!(parse(bad).is_err_and(|why| why.contains("like 30s")), "{bad}");
+            assert!(
+                parse(bad).is_err_and(|why| why.contains("like 30s")),
+                "{bad}"
+            );
         }
     }
 
@@ -110,7 +139,10 @@ mod tests {
         assert_eq!(show_rounded(Duration::from_micros(3_512)), "3ms");
         assert_eq!(show_rounded(Duration::from_millis(9_876)), "9s 800ms");
         assert_eq!(show_rounded(Duration::ZERO), "0s");
-        assert_eq!([999, 1_000].map(Duration::from_micros).map(show_measured), ["<1ms", "1ms"]);
+        assert_eq!(
+            [999, 1_000].map(Duration::from_micros).map(show_measured),
+            ["<1ms", "1ms"]
+        );
     }
 
     proptest! {

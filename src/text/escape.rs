@@ -1,7 +1,7 @@
 //! Escapes text for a terminal: all that came from a server, an argument or the environment.
 //!
-//! No control character (ESC sequences can retitle a window or answer back), no bidirectional override (CVE-2021-42574)
-//! and no line break gets through: one message stays one line.
+//! No control character (ESC sequences can retitle a window or answer back), no bidirectional
+//! override (CVE-2021-42574) and no line break gets through: one message stays one line.
 
 use std::fmt::Write;
 
@@ -45,8 +45,12 @@ pub fn cut(text: &str, room: usize) -> String {
         return text.to_owned();
     }
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    // The width of the whole, not the sum of its characters: some of them change the width of the one before.
-    let end = ends.take_while(|end| text[..*end].width() < room).last().unwrap_or_default();
+    // The width of the whole, not the sum of its characters: some of them change the width of the
+    // one before.
+    let end = ends
+        .take_while(|end| text[..*end].width() < room)
+        .last()
+        .unwrap_or_default();
     let ellipsis = if room > 0 { "…" } else { "" };
     format!("{}{ellipsis}", &text[..end])
 }
@@ -65,16 +69,18 @@ pub fn bytes(raw: &[u8]) -> String {
 /// Escapes JSON without changing its value: characters that a terminal acts on become `\u202e`.
 pub fn json(written: &str) -> String {
     let mut units = [0; 2];
-    written.chars().fold(String::with_capacity(written.len()), |mut out, c| {
-        if c.is_control() || acts_on_the_line(c) {
-            c.encode_utf16(&mut units).iter().for_each(|unit| {
-                let _ = write!(out, "\\u{unit:04x}");
-            });
-        } else {
-            out.push(c);
-        }
-        out
-    })
+    written
+        .chars()
+        .fold(String::with_capacity(written.len()), |mut out, c| {
+            if c.is_control() || acts_on_the_line(c) {
+                c.encode_utf16(&mut units).iter().for_each(|unit| {
+                    let _ = write!(out, "\\u{unit:04x}");
+                });
+            } else {
+                out.push(c);
+            }
+            out
+        })
 }
 
 /// Whether it is a directional mark, a line or paragraph separator, an invisible joiner or a tag.
@@ -93,7 +99,10 @@ mod tests {
 
     #[test]
     fn escape_sequences_and_bidi_overrides_are_shown_not_obeyed() {
-        assert_eq!(text("a\x1b[2Jb\u{202e}c\u{9b}d\n"), "a\\x1b[2Jb\\u{202e}c\\u{9b}d\\n");
+        assert_eq!(
+            text("a\x1b[2Jb\u{202e}c\u{9b}d\n"),
+            "a\\x1b[2Jb\\u{202e}c\\u{9b}d\\n"
+        );
         assert_eq!(bytes(b"ok\xff\x00"), "ok\\xff\\x00");
         assert_eq!(text("größe 漢字"), "größe 漢字");
     }

@@ -1,4 +1,5 @@
-//! The text format of metrics, as Prometheus and `OpenMetrics` read it: gauges, each with its help and its samples.
+//! The text format of metrics, as Prometheus and `OpenMetrics` read it: gauges, each with its help
+//! and its samples.
 
 use std::fmt::{Display, Write};
 
@@ -14,8 +15,13 @@ impl Gauge {
         Self { name, help }
     }
 
-    /// Adds the head and `samples`, each with its labels, to `text`. A gauge without samples is left out.
-    pub fn write(self, text: &mut String, samples: impl IntoIterator<Item = (String, impl Display)>) {
+    /// Adds the head and `samples`, each with its labels, to `text`. A gauge without samples is
+    /// left out.
+    pub fn write(
+        self,
+        text: &mut String,
+        samples: impl IntoIterator<Item = (String, impl Display)>,
+    ) {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
             return;
@@ -30,12 +36,18 @@ impl Gauge {
 
 /// Returns `{name="value",…}`.
 pub fn labels(pairs: &[(&str, &str)]) -> String {
-    let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+    let pairs: Vec<String> = pairs
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .collect();
     format!("{{{}}}", pairs.join(","))
 }
 
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -47,10 +59,15 @@ mod tests {
     #[test]
     fn a_gauge_has_its_head_once_and_none_without_samples() {
         let mut text = String::new();
-        HELD.write(&mut text, [(labels(&[("key", "a")]), 1), (labels(&[("key", "b"), ("node", "c")]), 0)]);
+        HELD.write(
+            &mut text,
+            [
+                (labels(&[("key", "a")]), 1),
+                (labels(&[("key", "b"), ("node", "c")]), 0),
+            ],
+        );
         HELD.write(&mut text, Vec::<(String, u8)>::new());
-        let expected =
-            "# HELP held Whether it is held.\n# TYPE held gauge\nheld{key=\"a\"} 1\nheld{key=\"b\",node=\"c\"} 0\n";
+        let expected = "# HELP held Whether it is held.\n# TYPE held gauge\nheld{key=\"a\"} 1\nheld{key=\"b\",node=\"c\"} 0\n";
         assert_eq!(text, expected);
     }
 

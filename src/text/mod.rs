@@ -1,5 +1,5 @@
-//! Text that users type or read, with no rule of locks in it: durations, patterns, similar names, file names, tables,
-//! escaping, metrics, terminals.
+//! Text that users type or read, with no rule of locks in it: durations, patterns, similar names,
+//! file names, tables, escaping, metrics, terminals.
 
 pub mod duration;
 pub mod escape;
@@ -27,12 +27,17 @@ pub fn is_pattern(text: &str) -> bool {
 
 /// Returns the name that is most like `typed`, if one is alike at all.
 pub fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let rated = known.into_iter().map(|name| (strsim::jaro(typed, name), name));
-    let best = rated.filter(|(likeness, _)| *likeness > LIKELY).max_by(|(a, _), (b, _)| a.total_cmp(b));
+    let rated = known
+        .into_iter()
+        .map(|name| (strsim::jaro(typed, name), name));
+    let best = rated
+        .filter(|(likeness, _)| *likeness > LIKELY)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
     best.map(|(_, name)| name)
 }
 
-/// Returns the file name of `key`, less its end. Two keys share a name only if the hashes of over-long ones collide.
+/// Returns the file name of `key`, less its end. Two keys share a name only if the hashes of
+/// over-long ones collide.
 pub fn file_stem(key: &str) -> String {
     let mut name = utf8_percent_encode(key, ENCODED).to_string();
     if let Some(rest) = name.strip_prefix('.') {

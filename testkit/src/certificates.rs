@@ -32,14 +32,22 @@ impl Certificates {
 
     fn make(name: &str, until: i32) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let write = |file: &str, text: String| std::fs::write(dir.path().join(file), text).expect("a file");
+        let write =
+            |file: &str, text: String| std::fs::write(dir.path().join(file), text).expect("a file");
 
         let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
-        // Issuers are looked up by name: of two with one name, the second would count as one with a bad signature.
-        ca.distinguished_name.push(DnType::CommonName, format!("issuer in {}", dir.path().display()));
+        // Issuers are looked up by name: of two with one name, the second would count as one with a
+        // bad signature.
+        ca.distinguished_name.push(
+            DnType::CommonName,
+            format!("issuer in {}", dir.path().display()),
+        );
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let ca_key = KeyPair::generate().expect("a key");
-        write("ca.pem", ca.self_signed(&ca_key).expect("a certificate").pem());
+        write(
+            "ca.pem",
+            ca.self_signed(&ca_key).expect("a certificate").pem(),
+        );
         write("ca.key", ca_key.serialize_pem());
         let issuer = Issuer::new(ca, ca_key);
 
@@ -47,20 +55,35 @@ impl Certificates {
         params.not_before = date_time_ymd(2019, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate().expect("a key");
-        write("server.pem", params.signed_by(&key, &issuer).expect("a certificate").pem());
+        write(
+            "server.pem",
+            params
+                .signed_by(&key, &issuer)
+                .expect("a certificate")
+                .pem(),
+        );
         write("server.key", key.serialize_pem());
 
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.distinguished_name.push(DnType::CommonName, "a client");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a client");
         let key = KeyPair::generate().expect("a key");
-        write("client.pem", params.signed_by(&key, &issuer).expect("a certificate").pem());
+        write(
+            "client.pem",
+            params
+                .signed_by(&key, &issuer)
+                .expect("a certificate")
+                .pem(),
+        );
         write("client.key", key.serialize_pem());
         let private = PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(dir.path().join("client.key"), private).expect("its mode");
         Self { dir }
     }
 
-    /// Returns the path of a file: `ca.pem`, `server.pem`, `server.key`, `client.pem` or `client.key`.
+    /// Returns the path of a file: `ca.pem`, `server.pem`, `server.key`, `client.pem` or
+    /// `client.key`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -15,12 +15,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts the client of `library`, with its locks on `nodes`, which must listen on TCP; none if it is not installed.
+    /// Starts the client of `library`, with its locks on `nodes`, which must listen on TCP; none if
+    /// it is not installed.
     pub fn start(library: &str, nodes: &Nodes) -> Option<Self> {
         let dir = repository().join("tests/interop");
         let installed = dir.join(".installed");
         let (needed, mut command) = match library {
-            "node-redlock" => (installed.join("node/node_modules/redlock"), Command::new("node")),
+            "node-redlock" => (
+                installed.join("node/node_modules/redlock"),
+                Command::new("node"),
+            ),
             "rslock" => {
                 let program = installed.join("rslock/debug/interop-rslock");
                 (program.clone(), Command::new(program))
@@ -32,7 +36,10 @@ impl Client {
         };
         if !needed.exists() {
             let missing = format!("{library} is not installed (tests/interop/install)");
-            assert!(std::env::var_os("TEST_INTEROP").is_none_or(|wish| wish != "required"), "{missing}");
+            assert!(
+                std::env::var_os("TEST_INTEROP").is_none_or(|wish| wish != "required"),
+                "{missing}"
+            );
             skipped(&missing);
             return None;
         }
@@ -50,7 +57,11 @@ impl Client {
             .expect("a client that is installed");
         let stdin = process.stdin.take().expect("its stdin");
         let lines = lines_of(process.stdout.take().expect("its stdout"));
-        Some(Self { process, stdin, lines })
+        Some(Self {
+            process,
+            stdin,
+            lines,
+        })
     }
 
     /// Tries once, and returns whether the client has the lock.
@@ -70,7 +81,8 @@ impl Client {
         assert!(matches!(answer.as_str(), "released" | "tried"), "{answer}");
     }
 
-    /// Releases the lock, and checks that the client finds that it no longer holds it, if its library can tell.
+    /// Releases the lock, and checks that the client finds that it no longer holds it, if its
+    /// library can tell.
     #[track_caller]
     pub fn fails_to_release(&mut self) {
         let answer = self.ask("release");
@@ -80,7 +92,9 @@ impl Client {
     #[track_caller]
     fn ask(&mut self, line: &str) -> String {
         writeln!(self.stdin, "{line}").expect("a client that listens");
-        self.lines.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("no answer to {line:?}: {error}"))
+        self.lines
+            .recv_timeout(LIMIT)
+            .unwrap_or_else(|error| panic!("no answer to {line:?}: {error}"))
     }
 }
 

@@ -13,7 +13,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Primaries and their replicas. All of them end with it.
 pub struct Cluster {
-    /// The members: at first the primaries, then one replica of each, if there are any, in the same order.
+    /// The members: at first the primaries, then one replica of each, if there are any, in the same
+    /// order.
     pub servers: Vec<Server>,
     replicas: usize,
 }
@@ -27,24 +28,41 @@ pub struct Move<'a> {
 }
 
 impl Cluster {
-    /// Starts `primaries`, each with a replica if it is `replicated`, and waits until all members know all slots.
+    /// Starts `primaries`, each with a replica if it is `replicated`, and waits until all members
+    /// know all slots.
     pub fn start(primaries: usize, replicated: bool) -> Self {
         let total = if replicated { 2 * primaries } else { primaries };
         let servers: Vec<Server> = std::thread::scope(|scope| {
             let starting: Vec<_> = (0..total).map(|_| scope.spawn(member)).collect();
-            starting.into_iter().map(|server| server.join().expect("a server")).collect()
+            starting
+                .into_iter()
+                .map(|server| server.join().expect("a server"))
+                .collect()
         });
         for (number, server) in servers.iter().enumerate() {
             server.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
-            server.cli(&["CLUSTER", "MEET", "127.0.0.1", &servers[0].port().to_string()]);
+            server.cli(&[
+                "CLUSTER",
+                "MEET",
+                "127.0.0.1",
+                &servers[0].port().to_string(),
+            ]);
         }
         for (number, primary) in servers[..primaries].iter().enumerate() {
-            add_slots(primary, SLOTS * number / primaries..SLOTS * (number + 1) / primaries);
+            add_slots(
+                primary,
+                SLOTS * number / primaries..SLOTS * (number + 1) / primaries,
+            );
         }
-        let all = Self { servers, replicas: total - primaries };
+        let all = Self {
+            servers,
+            replicas: total - primaries,
+        };
         for (number, replica) in all.servers.iter().enumerate().skip(primaries) {
             let id = all.id(number - primaries);
-            eventually("it replicates", || replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK");
+            eventually("it replicates", || {
+                replica.cli(&["CLUSTER", "REPLICATE", &id]) == "OK"
+            });
         }
         all.settled();
         all
@@ -54,11 +72,16 @@ impl Cluster {
     pub fn single(more: impl Fn(u16) -> Vec<String>) -> Server {
         let server = member_with(more);
         add_slots(&server, 0..SLOTS);
-        eventually("it serves its slots", || server.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+        eventually("it serves its slots", || {
+            server
+                .cli(&["CLUSTER", "INFO"])
+                .contains("cluster_state:ok")
+        });
         server
     }
 
-    /// Waits until all members agree about slots and replicas, and each replica has what its primary has.
+    /// Waits until all members agree about slots and replicas, and each replica has what its
+    /// primary has.
     pub fn settled(&self) {
         let replicas = self.replicas;
         for server in &self.servers {
@@ -68,7 +91,9 @@ impl Cluster {
                 info.contains("cluster_state:ok")
                     && info.contains(&format!("cluster_known_nodes:{}", self.servers.len()))
                     && nodes.lines().filter(|line| line.contains("slave")).count() == replicas
-                    && !["handshake", "fail", "disconnected"].iter().any(|trouble| nodes.contains(trouble))
+                    && !["handshake", "fail", "disconnected"]
+                        .iter()
+                        .any(|trouble| nodes.contains(trouble))
             });
         }
         for server in &self.servers {
@@ -84,32 +109,43 @@ impl Cluster {
         let id = self.id(primary);
         let replicates = |server: &Server| {
             let nodes = server.cli(&["CLUSTER", "NODES"]);
-            nodes.lines().any(|line| line.contains("myself,slave") && line.split(' ').nth(3) == Some(&id))
+            nodes
+                .lines()
+                .any(|line| line.contains("myself,slave") && line.split(' ').nth(3) == Some(&id))
         };
         self.servers.iter().position(replicates).expect("a replica")
     }
 
-    /// Fails over from `primary` to its replica on purpose, and returns the replica's number once it is the primary.
+    /// Fails over from `primary` to its replica on purpose, and returns the replica's number once
+    /// it is the primary.
     pub fn fail_over(&self, primary: usize) -> usize {
         let heir = self.replica_of(primary);
-        eventually("a failover begins", || self.servers[heir].cli(&["CLUSTER", "FAILOVER"]) == "OK");
+        eventually("a failover begins", || {
+            self.servers[heir].cli(&["CLUSTER", "FAILOVER"]) == "OK"
+        });
         self.taken_over(heir);
         heir
     }
 
     /// Waits until `heir` is a primary.
     pub fn taken_over(&self, heir: usize) {
-        eventually("the replica takes over", || self.servers[heir].cli(&["ROLE"]).starts_with("master"));
+        eventually("the replica takes over", || {
+            self.servers[heir].cli(&["ROLE"]).starts_with("master")
+        });
     }
 
-    /// Takes no writes at `primary` any more for some seconds, and waits until its replica has all of them: what happens to it then
-    /// loses none.
+    /// Takes no writes at `primary` any more for some seconds, and waits until its replica has all
+    /// of them: what happens to it then loses none.
     pub fn in_step(&self, primary: usize) {
-        let (heir, primary) = (&self.servers[self.replica_of(primary)], &self.servers[primary]);
+        let (heir, primary) = (
+            &self.servers[self.replica_of(primary)],
+            &self.servers[primary],
+        );
         assert_eq!(primary.cli(&["CLIENT", "PAUSE", "5000", "WRITE"]), "OK");
         let offset = |server: &Server, field: &str| {
             let told = server.cli(&["INFO", "replication"]);
-            told.lines().find_map(|line| line.strip_prefix(field).map(str::to_owned))
+            told.lines()
+                .find_map(|line| line.strip_prefix(field).map(str::to_owned))
         };
         eventually("the replica has all writes", || {
             offset(primary, "master_repl_offset:") == offset(heir, "slave_repl_offset:")
@@ -123,8 +159,10 @@ impl Cluster {
 
     /// Returns the address with these members alone.
     pub fn url_of(&self, members: &[usize]) -> String {
-        let hosts: Vec<String> =
-            members.iter().map(|member| format!("127.0.0.1:{}", self.servers[*member].port())).collect();
+        let hosts: Vec<String> = members
+            .iter()
+            .map(|member| format!("127.0.0.1:{}", self.servers[*member].port()))
+            .collect();
         format!("redis-cluster://{}", hosts.join(","))
     }
 
@@ -157,7 +195,9 @@ impl Cluster {
     pub fn owner(&self, key: &str) -> usize {
         let serves = |server: &Server| {
             let told = server.cli(&["TYPE", key]);
-            !told.contains("MOVED") && !told.contains("CLUSTERDOWN") && server.cli(&["ROLE"]).starts_with("master")
+            !told.contains("MOVED")
+                && !told.contains("CLUSTERDOWN")
+                && server.cli(&["ROLE"]).starts_with("master")
         };
         let mut found = None;
         eventually("a member serves the key", || {
@@ -171,12 +211,18 @@ impl Cluster {
     pub fn move_slot(&self, key: &str, to: usize) -> Move<'_> {
         let (slot, from) = (self.slot(key), self.owner(key));
         let set = |member: usize, state: &str, other: usize| {
-            let told = self.servers[member].cli(&["CLUSTER", "SETSLOT", &slot, state, &self.id(other)]);
+            let told =
+                self.servers[member].cli(&["CLUSTER", "SETSLOT", &slot, state, &self.id(other)]);
             assert_eq!(told, "OK");
         };
         set(to, "IMPORTING", from);
         set(from, "MIGRATING", to);
-        Move { cluster: self, slot, from, to }
+        Move {
+            cluster: self,
+            slot,
+            from,
+            to,
+        }
     }
 }
 
@@ -184,14 +230,18 @@ impl<'a> Move<'a> {
     /// Moves one key.
     pub fn key(&self, key: &str) {
         let port = self.cluster.servers[self.to].port().to_string();
-        let told = self.source().cli(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        let told = self
+            .source()
+            .cli(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
         assert!(told == "OK" || told == "NOKEY", "{key}: {told}");
     }
 
     /// Moves all keys that are left.
     pub fn rest(&self) {
         loop {
-            let keys = self.source().cli(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]);
+            let keys = self
+                .source()
+                .cli(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]);
             if keys.is_empty() {
                 return;
             }
@@ -225,9 +275,17 @@ impl<'a> Move<'a> {
 fn member_with(more: impl Fn(u16) -> Vec<String>) -> Server {
     let timeout = NODE_TIMEOUT.as_millis().to_string();
     Server::on_first_free(Port::low(), |port| {
-        let words =
-            [["--cluster-enabled", "yes"], ["--cluster-node-timeout", &timeout], ["--repl-diskless-sync-delay", "0"]];
-        words.concat().into_iter().map(str::to_owned).chain(more(port)).collect()
+        let words = [
+            ["--cluster-enabled", "yes"],
+            ["--cluster-node-timeout", &timeout],
+            ["--repl-diskless-sync-delay", "0"],
+        ];
+        words
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .chain(more(port))
+            .collect()
     })
 }
 
@@ -238,6 +296,8 @@ fn member() -> Server {
 /// Gives these slots to a primary.
 fn add_slots(primary: &Server, slots: Range<usize>) {
     let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
-    let words = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str));
+    let words = ["CLUSTER", "ADDSLOTS"]
+        .into_iter()
+        .chain(slots.iter().map(String::as_str));
     assert_eq!(primary.cli(&words.collect::<Vec<_>>()), "OK");
 }

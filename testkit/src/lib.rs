@@ -1,22 +1,27 @@
-//! The test kit: what the suite, the soak, the faults, the benches and the fuzzers share. It is no part of rlock and is not
-//! published.
+//! The test kit: what the suite, the soak, the faults, the benches and the fuzzers share. It is no
+//! part of rlock and is not published.
 //!
-//! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`], [`Cluster`], [`Proxy`], [`Alias`], [`Session`],
-//!   [`Rlock`], [`Client`].
+//! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`],
+//!   [`Cluster`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
-//! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time, [`Server::set_clock`] a wrong clock.
+//! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time,
+//!   [`Server::set_clock`] a wrong clock.
 //! * [`store_suite`]: what each store of locks must do, one test for each scenario and world.
 //! * [`properties`]: what must hold of every input, one function for each fuzz target.
 //!
-//! Where a part cannot be started, the kit panics and names what is missing. The path of the binary under test is passed in:
-//! only integration tests and benches of `rlock-cli` know it, as `env!("CARGO_BIN_EXE_rlock")`.
+//! Where a part cannot be started, the kit panics and names what is missing. The path of the binary
+//! under test is passed in: only integration tests and benches of `rlock-cli` know it, as
+//! `env!("CARGO_BIN_EXE_rlock")`.
 
 #![allow(
     clippy::expect_used,
     clippy::missing_panics_doc,
     reason = "a panic fails the test, with a message that names what was missing"
 )]
-#![allow(clippy::return_self_not_must_use, reason = "checks return what they have checked, for the next check")]
+#![allow(
+    clippy::return_self_not_must_use,
+    reason = "checks return what they have checked, for the next check"
+)]
 
 mod certificates;
 mod client;
@@ -66,7 +71,8 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// Prints why a test that passes has shown nothing: once per reason, and past the test runner, which captures stderr.
+/// Prints why a test that passes has shown nothing: once per reason, and past the test runner,
+/// which captures stderr.
 pub fn skipped(why: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if SAID.lock().expect("no panic").insert(why.to_owned()) {
@@ -74,8 +80,9 @@ pub fn skipped(why: &str) {
     }
 }
 
-/// Restores the default action of signals that a background job of a shell (SIGINT, SIGQUIT) or nohup (SIGHUP) ignores.
-/// Children inherit an ignored signal, and the tests need them as at a terminal.
+/// Restores the default action of signals that a background job of a shell (SIGINT, SIGQUIT) or
+/// nohup (SIGHUP) ignores. Children inherit an ignored signal, and the tests need them as at a
+/// terminal.
 fn unignore_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

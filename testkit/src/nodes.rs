@@ -22,7 +22,10 @@ impl Nodes {
     fn each(count: usize, start: impl Fn() -> Server + Sync) -> Self {
         let servers = std::thread::scope(|scope| {
             let starting: Vec<_> = (0..count).map(|_| scope.spawn(&start)).collect();
-            starting.into_iter().map(|server| server.join().expect("a server")).collect()
+            starting
+                .into_iter()
+                .map(|server| server.join().expect("a server"))
+                .collect()
         });
         Self(servers)
     }
@@ -48,9 +51,12 @@ impl Nodes {
         assert!(self.job().iter().all(String::is_empty), "{:?}", self.job());
     }
 
-    /// Waits until no node has a value at the key `job`. It proves a release only if the leases cannot have run out by then.
+    /// Waits until no node has a value at the key `job`. It proves a release only if the leases
+    /// cannot have run out by then.
     pub fn become_clean(&self) {
-        eventually("all keys are gone", || self.job().iter().all(String::is_empty));
+        eventually("all keys are gone", || {
+            self.job().iter().all(String::is_empty)
+        });
     }
 }
 

@@ -1,13 +1,16 @@
 //! A port that is reserved for one server from before its start until after its end.
 //!
-//! A port that is looked up, freed and then given to a server can be taken in between. So it is never freed:
+//! A port that is looked up, freed and then given to a server can be taken in between. So it is
+//! never freed:
 //!
 //! 1. A socket with `SO_REUSEADDR` is bound to a port that the kernel chooses, and never listens.
-//! 2. A server that sets `SO_REUSEADDR` can listen on that port all the same, as often as it is started (socket(7)).
-//!    redis-server, Valkey and etcd set it.
-//! 3. While the socket is open, the kernel gives the port to no connection, and to no other socket that is bound to port 0.
+//! 2. A server that sets `SO_REUSEADDR` can listen on that port all the same, as often as it is
+//!    started (socket(7)). redis-server, Valkey and etcd set it.
+//! 3. While the socket is open, the kernel gives the port to no connection, and to no other socket
+//!    that is bound to port 0.
 //!
-//! A program that asks for this very port by its number can still take it. The server cannot start then, and gets another one.
+//! A program that asks for this very port by its number can still take it. The server cannot start
+//! then, and gets another one.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -39,7 +42,10 @@ impl Port {
         reservation.set_reuseaddr(true)?;
         reservation.bind((Ipv4Addr::UNSPECIFIED, number).into())?;
         let number = reservation.local_addr()?.port();
-        Ok(Self { number, _reservation: reservation })
+        Ok(Self {
+            number,
+            _reservation: reservation,
+        })
     }
 
     /// Returns ports for a server to try in turn.
@@ -47,14 +53,18 @@ impl Port {
         std::iter::repeat_with(Self::reserve).take(TRIES)
     }
 
-    /// Returns ports for a member of a cluster to try in turn: 10000 above them, where its bus listens, no connection has its own
-    /// end (`net.ipv4.ip_local_port_range` begins at 32768).
+    /// Returns ports for a member of a cluster to try in turn: 10000 above them, where its bus
+    /// listens, no connection has its own end (`net.ipv4.ip_local_port_range` begins at 32768).
     pub fn low() -> impl Iterator<Item = io::Result<Self>> {
         let next = || {
-            let number = std::process::id().wrapping_mul(101).wrapping_add(NEXT_LOW.fetch_add(1, Ordering::Relaxed));
+            let number = std::process::id()
+                .wrapping_mul(101)
+                .wrapping_add(NEXT_LOW.fetch_add(1, Ordering::Relaxed));
             u16::try_from(10_000 + number % 12_000).expect("a port")
         };
-        std::iter::repeat_with(next).take(10 * TRIES).filter_map(|number| Self::at(number).ok().map(Ok))
+        std::iter::repeat_with(next)
+            .take(10 * TRIES)
+            .filter_map(|number| Self::at(number).ok().map(Ok))
     }
 
     /// Returns the number, for the server's options and its clients.

@@ -13,15 +13,23 @@ pub fn alive(pid: i32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Whether `pid` has been killed, though the kernel has not taken it down yet: it runs no instruction any more.
+/// Whether `pid` has been killed, though the kernel has not taken it down yet: it runs no
+/// instruction any more.
 pub fn is_killed(pid: i32) -> bool {
     /// `PF_EXITING` of the kernel.
     const EXITING: u64 = 4;
-    let is_exiting =
-        stat(pid).get(6).and_then(|flags| flags.parse().ok()).is_none_or(|flags: u64| flags & EXITING != 0);
+    let is_exiting = stat(pid)
+        .get(6)
+        .and_then(|flags| flags.parse().ok())
+        .is_none_or(|flags: u64| flags & EXITING != 0);
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mut pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
-    let has_kill = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (libc::SIGKILL - 1) != 0);
+    let mut pending = status.lines().filter_map(|line| {
+        line.strip_prefix("SigPnd:")
+            .or(line.strip_prefix("ShdPnd:"))
+    });
+    let has_kill = |set: &str| {
+        u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (libc::SIGKILL - 1) != 0)
+    };
     is_exiting || pending.any(has_kill)
 }
 
@@ -32,30 +40,53 @@ pub fn state(pid: i32) -> Option<char> {
 
 /// Returns the parent of `pid`.
 pub fn parent(pid: i32) -> i32 {
-    stat(pid).get(1).and_then(|field| field.parse().ok()).unwrap_or_else(|| panic!("{pid} has ended"))
+    stat(pid)
+        .get(1)
+        .and_then(|field| field.parse().ok())
+        .unwrap_or_else(|| panic!("{pid} has ended"))
 }
 
-/// Returns the fields of `/proc/PID/stat` from the third on: state, parent, group, session. Empty if there is no such process.
+/// Returns the fields of `/proc/PID/stat` from the third on: state, parent, group, session. Empty
+/// if there is no such process.
 pub fn stat(pid: i32) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').map(str::to_owned).collect()).unwrap_or_default()
+    text.rsplit_once(") ")
+        .map(|(_, rest)| rest.split(' ').map(str::to_owned).collect())
+        .unwrap_or_default()
 }
 
 /// Returns the children of `pid`, of all its threads and zombies included.
 pub fn children(pid: i32) -> Vec<i32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-    threads.flat_map(|thread| of(thread).split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let of = |thread: std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("children")).unwrap_or_default()
+    };
+    threads
+        .flat_map(|thread| {
+            of(thread)
+                .split_whitespace()
+                .flat_map(str::parse)
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Returns the name of `pid`, empty if it has ended.
 pub fn name(pid: i32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Returns the first child of `pid` whose name begins with `prefix`.
 pub fn child_named(pid: i32, prefix: &str) -> Option<i32> {
-    children(pid).into_iter().find(|child| name(*child).starts_with(prefix))
+    children(pid)
+        .into_iter()
+        .find(|child| name(*child).starts_with(prefix))
 }
 
 /// Waits for the guard of the rlock `pid`, and returns it.
@@ -66,10 +97,13 @@ pub fn guard_of(rlock: i32) -> i32 {
 /// Waits for a guard of the rlock `pid` other than `old`, and returns it.
 pub fn next_guard(rlock: i32, old: i32) -> Result<i32> {
     let is_guard = |pid: &i32| *pid != old && name(*pid) == "rlock-guard";
-    until("there is a guard", || Ok(children(rlock).into_iter().find(is_guard)))
+    until("there is a guard", || {
+        Ok(children(rlock).into_iter().find(is_guard))
+    })
 }
 
-/// Takes the right to run before other processes from this one and what it executes. One without the right keeps none.
+/// Takes the right to run before other processes from this one and what it executes. One without
+/// the right keeps none.
 pub fn give_up_priority() -> std::io::Result<()> {
     /// The number of `CAP_SYS_NICE` (capabilities(7)).
     const SYS_NICE: libc::c_ulong = 23;
@@ -89,8 +123,9 @@ pub fn try_signal(pid: i32, which: Signal) -> Result<()> {
     kill(Pid::from_raw(pid), which).with_context(|| format!("{which} to {pid}"))
 }
 
-/// Has the call `epoll_wait` in which `pid` waits fail with EBADF, which no program expects. Returns whether it was in one. This is a
-/// debugger's way: no fault outside of a process makes that call fail.
+/// Has the call `epoll_wait` in which `pid` waits fail with EBADF, which no program expects.
+/// Returns whether it was in one. This is a debugger's way: no fault outside of a process makes
+/// that call fail.
 #[cfg(target_arch = "x86_64")]
 pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     let pid = Pid::from_raw(pid);
@@ -100,8 +135,8 @@ pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     let mut registers = ptrace::getregs(pid)?;
     // musl calls the second one.
     let calls = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
-    let waits =
-        calls.contains(&i64::try_from(registers.orig_rax)?) && registers.rax.cast_signed() == -i64::from(libc::EINTR);
+    let waits = calls.contains(&i64::try_from(registers.orig_rax)?)
+        && registers.rax.cast_signed() == -i64::from(libc::EINTR);
     if waits {
         registers.rax = (-i64::from(libc::EBADF)).cast_unsigned();
         ptrace::setregs(pid, registers)?;
@@ -110,7 +145,8 @@ pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     Ok(waits)
 }
 
-/// Follows `pid` until it makes the system call `last`, and returns the numbers of those that it made before.
+/// Follows `pid` until it makes the system call `last`, and returns the numbers of those that it
+/// made before.
 #[cfg(target_arch = "x86_64")]
 pub fn calls_before(pid: i32, last: i64) -> Result<Vec<i64>> {
     let pid = Pid::from_raw(pid);
@@ -140,18 +176,28 @@ pub fn memory(pid: i32, field: &str) -> Result<u64> {
     kilobytes(&status, field).with_context(|| format!("no {field} of {pid}"))
 }
 
-/// Returns the memory in bytes of `pid` and all processes below it, except those named `except`. Each page is divided by the
-/// number of processes that map it (PSS). A process that has ended takes nothing.
+/// Returns the memory in bytes of `pid` and all processes below it, except those named `except`.
+/// Each page is divided by the number of processes that map it (PSS). A process that has ended
+/// takes nothing.
 pub fn memory_of_tree(pid: i32, except: &str) -> u64 {
     let proportional = || {
         let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
         kilobytes(&text, "Pss")
     };
-    let own = if name(pid) == except { 0 } else { proportional().unwrap_or_default() };
-    own + children(pid).into_iter().map(|child| memory_of_tree(child, except)).sum::<u64>()
+    let own = if name(pid) == except {
+        0
+    } else {
+        proportional().unwrap_or_default()
+    };
+    own + children(pid)
+        .into_iter()
+        .map(|child| memory_of_tree(child, except))
+        .sum::<u64>()
 }
 
 fn kilobytes(text: &str, field: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }

@@ -1,4 +1,5 @@
-//! Proxies in front of a server: one that delays what passes, and one that is moved to another server.
+//! Proxies in front of a server: one that delays what passes, and one that is moved to another
+//! server.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -11,14 +12,15 @@ use crate::Server;
 /// Returns how long the next bytes are on their way.
 pub type Delay = Box<dyn Fn() -> Duration + Send>;
 
-/// A port that leads to a server, with a delay in both directions. Its threads end with the process.
+/// A port that leads to a server, with a delay in both directions. Its threads end with the
+/// process.
 pub struct Proxy {
     port: u16,
 }
 
 impl Proxy {
-    /// Listens on a free port of `address` for connections to `server` on this machine. For one connection after the other
-    /// `delays` returns the delays of requests and of replies.
+    /// Listens on a free port of `address` for connections to `server` on this machine. For one
+    /// connection after the other `delays` returns the delays of requests and of replies.
     pub fn open(
         address: Ipv4Addr,
         server: u16,
@@ -32,7 +34,9 @@ impl Proxy {
                 let _ = connect(client, server, delays());
             }
         };
-        std::thread::Builder::new().name("proxy".to_owned()).spawn(accept)?;
+        std::thread::Builder::new()
+            .name("proxy".to_owned())
+            .spawn(accept)?;
         Ok(Self { port })
     }
 
@@ -52,10 +56,14 @@ pub fn far(server: &Server, delay: Duration) -> String {
     address(server, std::iter::repeat(delay), Duration::ZERO)
 }
 
-/// Returns another address of `server`, which must listen on TCP, where requests of the first connection are delayed. What is
-/// sent later on another connection overtakes them.
+/// Returns another address of `server`, which must listen on TCP, where requests of the first
+/// connection are delayed. What is sent later on another connection overtakes them.
 pub fn far_at_first(server: &Server, delay: Duration) -> String {
-    address(server, std::iter::once(delay).chain(std::iter::repeat(Duration::ZERO)), Duration::ZERO)
+    address(
+        server,
+        std::iter::once(delay).chain(std::iter::repeat(Duration::ZERO)),
+        Duration::ZERO,
+    )
 }
 
 /// `requests` has the delay of one connection after the other.
@@ -64,13 +72,15 @@ fn address(
     mut requests: impl Iterator<Item = Duration> + Send + 'static,
     replies: Duration,
 ) -> String {
-    let delays = move || [requests.next().unwrap_or_default(), replies].map(|delay| Box::new(move || delay) as Delay);
+    let delays = move || {
+        [requests.next().unwrap_or_default(), replies].map(|delay| Box::new(move || delay) as Delay)
+    };
     let proxy = Proxy::open(Ipv4Addr::LOCALHOST, server.port(), delays).expect("a proxy");
     format!("redis://127.0.0.1:{}", proxy.port())
 }
 
-/// An address that is moved to another server, as a virtual address or a name is in a failover. New connections lead there,
-/// and those that are open stay where they are.
+/// An address that is moved to another server, as a virtual address or a name is in a failover. New
+/// connections lead there, and those that are open stay where they are.
 pub struct Alias {
     /// The address as `--node` takes it.
     pub url: String,
@@ -83,7 +93,10 @@ impl Alias {
     pub fn of(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("redis://{}", listener.local_addr().expect("its address"));
-        let (port, opened) = (Arc::new(AtomicU16::new(server.port())), Arc::new(AtomicUsize::new(0)));
+        let (port, opened) = (
+            Arc::new(AtomicU16::new(server.port())),
+            Arc::new(AtomicUsize::new(0)),
+        );
         std::thread::spawn({
             let (port, opened) = (Arc::clone(&port), Arc::clone(&opened));
             move || {

@@ -24,8 +24,9 @@ use crate::{LIMIT, Server, eventually, unignore_signals};
 
 const PROMPT: &str = "=prompt=> ";
 
-/// A session on a pseudoterminal. Its terminal does not echo, so that input cannot be mistaken for output. The binary under
-/// test is in its `PATH`, and its node is a `local` one in the session's directory unless a server was given.
+/// A session on a pseudoterminal. Its terminal does not echo, so that input cannot be mistaken for
+/// output. The binary under test is in its `PATH`, and its node is a `local` one in the session's
+/// directory unless a server was given.
 pub struct Session {
     leader: Child,
     /// None after a hangup.
@@ -51,7 +52,11 @@ impl Session {
     }
 
     fn bash_with_node(rlock: &str, node: Option<&str>) -> Self {
-        let mut session = Self::start(rlock, &["bash", "--norc", "--noprofile", "--noediting", "-i"], node);
+        let mut session = Self::start(
+            rlock,
+            &["bash", "--norc", "--noprofile", "--noediting", "-i"],
+            node,
+        );
         session.prompt();
         session
     }
@@ -68,25 +73,43 @@ impl Session {
 
     fn start(rlock: &str, words: &[&str], node: Option<&str>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let terminal = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("a terminal");
-        grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("its other side");
+        let terminal =
+            posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).expect("a terminal");
+        grantpt(&terminal)
+            .and_then(|()| unlockpt(&terminal))
+            .expect("its other side");
         let name = ptsname_r(&terminal).expect("its name");
-        let side =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name).expect("its other side");
+        let side = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(name)
+            .expect("its other side");
         let mut how = tcgetattr(&side).expect("its settings");
         how.local_flags.remove(LocalFlags::ECHO);
         tcsetattr(&side, SetArg::TCSANOW, &how).expect("its settings");
 
         // Opened for reading too, which on Linux opens a fifo without waiting (fifo(7)).
         mkfifo(&dir.path().join("go"), Mode::S_IRWXU).expect("a fifo");
-        let go = OpenOptions::new().read(true).write(true).open(dir.path().join("go")).expect("the fifo");
+        let go = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(dir.path().join("go"))
+            .expect("the fifo");
 
         let local = format!("local:{}", dir.path().display());
         let leader = command(rlock, words, &side, dir.path())
             .env("RLOCK_NODE", node.unwrap_or(&local))
             .spawn()
             .expect("the leader");
-        let mut session = Self { leader, terminal: Some(terminal), printed: String::new(), looked_at: 0, dir, go };
+        let mut session = Self {
+            leader,
+            terminal: Some(terminal),
+            printed: String::new(),
+            looked_at: 0,
+            dir,
+            go,
+        };
         session.resize(24, 80);
         session
     }
@@ -108,7 +131,9 @@ impl Session {
 
     /// Presses keys.
     pub fn press(&mut self, keys: &str) {
-        self.terminal().write_all(keys.as_bytes()).expect("a terminal to type at");
+        self.terminal()
+            .write_all(keys.as_bytes())
+            .expect("a terminal to type at");
     }
 
     /// Types a line.
@@ -137,7 +162,8 @@ impl Session {
         self.sees(PROMPT)
     }
 
-    /// Types a line at the prompt, waits for the next prompt, and returns what was printed between them.
+    /// Types a line at the prompt, waits for the next prompt, and returns what was printed between
+    /// them.
     #[track_caller]
     pub fn answer(&mut self, line: &str) -> String {
         self.line(line);
@@ -149,7 +175,9 @@ impl Session {
     pub fn number(&mut self, word: &str) -> i32 {
         self.sees(word);
         let text = self.sees("\r\n");
-        text.trim().parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+        text.trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("{text:?} is no number"))
     }
 
     /// Returns `$?`.
@@ -169,31 +197,53 @@ impl Session {
     }
 
     fn terminal(&self) -> &PtyMaster {
-        self.terminal.as_ref().expect("a terminal that has not hung up")
+        self.terminal
+            .as_ref()
+            .expect("a terminal that has not hung up")
     }
 
     /// Whether output is stopped, as after Ctrl-S.
     pub fn is_stopped(&self) -> bool {
         let name = ptsname_r(self.terminal()).expect("its name");
-        let side = OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(name).expect("its other side");
-        poll(&mut [PollFd::new(side.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO) == Ok(0)
+        let side = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(name)
+            .expect("its other side");
+        poll(
+            &mut [PollFd::new(side.as_fd(), PollFlags::POLLOUT)],
+            PollTimeout::ZERO,
+        ) == Ok(0)
     }
 
     /// Returns the process group in the foreground.
     pub fn foreground(&self) -> i32 {
-        // nix's tcgetpgrp(3) has no value for the absence of a group, which the master's side can see.
+        // nix's tcgetpgrp(3) has no value for the absence of a group, which the master's side can
+        // see.
         let mut group = 0;
         // SAFETY: TIOCGPGRP writes one pid_t to an address that lives through the call.
-        let done = unsafe { libc::ioctl(self.terminal().as_raw_fd(), libc::TIOCGPGRP, &raw mut group) };
+        let done =
+            unsafe { libc::ioctl(self.terminal().as_raw_fd(), libc::TIOCGPGRP, &raw mut group) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         group
     }
 
     /// Sets the terminal's size.
     pub fn resize(&mut self, rows: u16, columns: u16) {
-        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = libc::winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         // SAFETY: TIOCSWINSZ reads one winsize from an address that lives through the call.
-        let done = unsafe { libc::ioctl(self.terminal().as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        let done = unsafe {
+            libc::ioctl(
+                self.terminal().as_raw_fd(),
+                libc::TIOCSWINSZ,
+                &raw const size,
+            )
+        };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 
@@ -205,7 +255,11 @@ impl Session {
             if let Some(status) = self.leader.try_wait().expect("its state") {
                 return status.code();
             }
-            assert!(begin.elapsed() < LIMIT, "it does not end; {}", self.described());
+            assert!(
+                begin.elapsed() < LIMIT,
+                "it does not end; {}",
+                self.described()
+            );
             std::thread::yield_now();
         }
     }
@@ -220,7 +274,8 @@ impl Session {
         let mut bytes = [0; 4096];
         match self.terminal().read(&mut bytes) {
             Ok(count) => {
-                self.printed.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                self.printed
+                    .push_str(&String::from_utf8_lossy(&bytes[..count]));
                 count > 0
             }
             // EIO: no process has the other side open.
@@ -233,8 +288,13 @@ impl Session {
             .processes()
             .into_iter()
             .map(|pid| {
-                let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                format!("{pid} {} {}", stat(pid)[..3].join(" "), words.replace('\0', " "))
+                let words =
+                    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                format!(
+                    "{pid} {} {}",
+                    stat(pid)[..3].join(" "),
+                    words.replace('\0', " ")
+                )
             })
             .collect();
         format!(
@@ -258,8 +318,8 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Until the leader is reaped, its number is not reused for another session. A guard is in a session of its own, and
-        // ends with its rlock.
+        // Until the leader is reaped, its number is not reused for another session. A guard is in a
+        // session of its own, and ends with its rlock.
         let kill_all = || {
             let left = self.processes();
             for pid in &left {
@@ -281,7 +341,8 @@ fn command(rlock: &str, words: &[&str], side: &File, dir: &Path) -> Command {
     let binaries = Path::new(rlock).parent().into_iter().map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(binaries.chain(std::env::split_paths(&path))).expect("a path");
-    let inherited = std::env::vars_os().filter(|(name, _)| name == OsStr::new("HOME") || name == OsStr::new("TMPDIR"));
+    let inherited = std::env::vars_os()
+        .filter(|(name, _)| name == OsStr::new("HOME") || name == OsStr::new("TMPDIR"));
     unignore_signals();
     let mut command = Command::new(words[0]);
     command
@@ -307,7 +368,11 @@ fn command(rlock: &str, words: &[&str], side: &File, dir: &Path) -> Command {
         command.pre_exec(|| {
             setsid()?;
             // The new session has no terminal yet; its stdin becomes it.
-            if libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+            if libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 {
+                Err(std::io::Error::last_os_error())
+            } else {
+                Ok(())
+            }
         })
     };
     command

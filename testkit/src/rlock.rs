@@ -22,14 +22,25 @@ impl Rlock {
     pub fn of<I: IntoIterator<Item: AsRef<OsStr>>>(program: impl AsRef<OsStr>, words: I) -> Self {
         unignore_signals();
         let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"RLOCK_") || name == "REDISCLI_AUTH" {
                 command.env_remove(name);
             }
         }
-        for name in ["CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "JENKINS_URL", "JOURNAL_STREAM", "NOTIFY_SOCKET"]
-        {
+        for name in [
+            "CI",
+            "GITHUB_ACTIONS",
+            "GITLAB_CI",
+            "BUILDKITE",
+            "JENKINS_URL",
+            "JOURNAL_STREAM",
+            "NOTIFY_SOCKET",
+        ] {
             command.env_remove(name);
         }
         // Files of the machine that the tests run on.
@@ -92,7 +103,8 @@ impl Rlock {
         self.spawn().finish()
     }
 
-    /// Starts `-- sh -c SCRIPT` with a pipe as its stdin, and waits until it has printed the line `ready`.
+    /// Starts `-- sh -c SCRIPT` with a pipe as its stdin, and waits until it has printed the line
+    /// `ready`.
     pub fn hold(mut self, script: &str) -> Running {
         self.command.stdin(Stdio::piped());
         let mut running = self.args(["--", "sh", "-c", script]).spawn();
@@ -108,7 +120,15 @@ impl Rlock {
         let lines = lines_of(child.stdout.take().expect("its stdout"));
         // Where the test has given it another stderr, no line comes from there.
         let stderr = child.stderr.take().map_or_else(|| channel().1, lines_of);
-        Running { child, stdin, lines, seen: Vec::new(), stderr, told: String::new(), begin }
+        Running {
+            child,
+            stdin,
+            lines,
+            seen: Vec::new(),
+            stderr,
+            told: String::new(),
+            begin,
+        }
     }
 }
 
@@ -164,7 +184,9 @@ impl Running {
         let begin = Instant::now();
         loop {
             let left = LIMIT.saturating_sub(begin.elapsed());
-            let Ok(line) = self.stderr.recv_timeout(left) else { panic!("not told {words:?}, but: {:?}", self.told) };
+            let Ok(line) = self.stderr.recv_timeout(left) else {
+                panic!("not told {words:?}, but: {:?}", self.told)
+            };
             self.told.push_str(&line);
             self.told.push('\n');
             if line.contains(words) {
@@ -207,8 +229,15 @@ impl Running {
 
     /// Returns the pids that the command has printed after these words.
     pub fn seen_pids(&self, words: &[&str]) -> Vec<i32> {
-        let after = |word: &&str| self.seen.iter().find_map(|line| line.strip_prefix(*word)?.trim().parse().ok());
-        words.iter().map(|word| after(word).expect("a pid")).collect()
+        let after = |word: &&str| {
+            self.seen
+                .iter()
+                .find_map(|line| line.strip_prefix(*word)?.trim().parse().ok())
+        };
+        words
+            .iter()
+            .map(|word| after(word).expect("a pid"))
+            .collect()
     }
 
     /// Sends `which` to rlock.
@@ -230,7 +259,12 @@ impl Running {
             self.seen.push(line);
         }
         let stderr = self.all_told();
-        Finished { status, took, stdout: std::mem::take(&mut self.seen), stderr }
+        Finished {
+            status,
+            took,
+            stdout: std::mem::take(&mut self.seen),
+            stderr,
+        }
     }
 
     fn ended(&mut self) -> ExitStatus {
@@ -304,7 +338,12 @@ impl Finished {
     /// Checks that it wrote one line to stderr, with all these words in it.
     #[track_caller]
     pub fn said(self, words: &[&str]) -> Self {
-        assert_eq!(self.stderr.lines().count(), 1, "one line was expected: {:?}", self.stderr);
+        assert_eq!(
+            self.stderr.lines().count(),
+            1,
+            "one line was expected: {:?}",
+            self.stderr
+        );
         assert!(self.stderr.starts_with("rlock: "), "{:?}", self.stderr);
         self.mentions(words)
     }
@@ -313,7 +352,11 @@ impl Finished {
     #[track_caller]
     pub fn mentions(self, words: &[&str]) -> Self {
         for word in words {
-            assert!(self.stderr.contains(word), "{word:?} is missing in {:?}", self.stderr);
+            assert!(
+                self.stderr.contains(word),
+                "{word:?} is missing in {:?}",
+                self.stderr
+            );
         }
         self
     }
@@ -328,7 +371,12 @@ impl Finished {
     /// Checks that it took no longer than `limit`.
     #[track_caller]
     pub fn within(self, limit: Duration) -> Self {
-        assert!(self.took <= limit, "took {:?}, stderr {}", self.took, self.stderr);
+        assert!(
+            self.took <= limit,
+            "took {:?}, stderr {}",
+            self.took,
+            self.stderr
+        );
         self
     }
 }

@@ -1,4 +1,5 @@
-//! An rlock of a user who is not root, and a program that becomes root: a command that this rlock cannot kill.
+//! An rlock of a user who is not root, and a program that becomes root: a command that this rlock
+//! cannot kill.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -17,20 +18,31 @@ pub const NOBODY: u32 = 65534;
 pub struct Rooted(TempDir);
 
 impl Rooted {
-    /// Makes one for the binary `rlock`; none where the tests do not run as root, or a program cannot become root.
+    /// Makes one for the binary `rlock`; none where the tests do not run as root, or a program
+    /// cannot become root.
     pub fn make(rlock: &str) -> Option<Self> {
         let made = Self(tempfile::tempdir().expect("a directory"));
         std::fs::set_permissions(made.0.path(), PermissionsExt::from_mode(0o755)).expect("a mode");
-        for (from, to, mode) in [(rlock, "rlock", 0o755), ("/usr/bin/setpriv", "setpriv", 0o4755)] {
+        for (from, to, mode) in [
+            (rlock, "rlock", 0o755),
+            ("/usr/bin/setpriv", "setpriv", 0o4755),
+        ] {
             if install(Path::new(from), &made.0.path().join(to), mode).is_err() {
                 skipped("there is no setpriv");
                 return None;
             }
         }
         let setpriv = made.0.path().join("setpriv");
-        let script = format!("#!/bin/sh\nexec {} --reuid 0 --regid 0 --clear-groups \"$@\"\n", setpriv.display());
+        let script = format!(
+            "#!/bin/sh\nexec {} --reuid 0 --regid 0 --clear-groups \"$@\"\n",
+            setpriv.display()
+        );
         install_script(&script, &made.program()).expect("a script");
-        let tried = Command::new(made.program()).args(["id", "-ru"]).uid(NOBODY).gid(NOBODY).output();
+        let tried = Command::new(made.program())
+            .args(["id", "-ru"])
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .output();
         if tried.is_ok_and(|output| output.stdout == b"0\n") {
             return Some(made);
         }

@@ -12,7 +12,8 @@ use crate::processes::signal;
 use crate::program::{clean, compile, source};
 use crate::{Certificates, Port, eventually, skipped, unignore_signals};
 
-/// The option, since Redis 7, without which a server answers no request while it loads a small file.
+/// The option, since Redis 7, without which a server answers no request while it loads a small
+/// file.
 pub const LOADS_SLOWLY: &str = "loading-process-events-interval-bytes";
 
 /// Name of the file, in the server's directory, that holds the offset of its clock.
@@ -45,9 +46,12 @@ impl Server {
         Self::on_first_free(Port::choices(), |port| with_port(port, options))
     }
 
-    /// Starts a server that listens with TLS on [`Server::port`], as `certificates` has it; none if it was built without TLS.
+    /// Starts a server that listens with TLS on [`Server::port`], as `certificates` has it; none if
+    /// it was built without TLS.
     pub fn tls(certificates: &Certificates) -> Option<Self> {
-        Self::start().knows("tls-port").then(|| Self::on_first_free(Port::choices(), |port| certificates.options(port)))
+        Self::start()
+            .knows("tls-port")
+            .then(|| Self::on_first_free(Port::choices(), |port| certificates.options(port)))
     }
 
     /// Starts a server whose clock is `seconds` ahead of the machine's.
@@ -58,10 +62,15 @@ impl Server {
 
     /// Starts a server that also listens on a TCP port of its own, and whose clock can be set.
     pub fn tcp_with_clock(options: &[&str]) -> Self {
-        Self::on_first(Port::choices(), || shifted_clock(0), |port| with_port(port, options))
+        Self::on_first(
+            Port::choices(),
+            || shifted_clock(0),
+            |port| with_port(port, options),
+        )
     }
 
-    /// Starts a server on the first of `ports` that no other program has taken, with the options for that port.
+    /// Starts a server on the first of `ports` that no other program has taken, with the options
+    /// for that port.
     pub fn on_first_free(
         ports: impl IntoIterator<Item = io::Result<Port>>,
         options: impl Fn(u16) -> Vec<String>,
@@ -94,13 +103,23 @@ impl Server {
         options: Vec<String>,
     ) -> Result<Self, String> {
         let process = begin(&dir, &options, &environment, is_ready)?;
-        Ok(Self { dir, process, port, options, environment })
+        Ok(Self {
+            dir,
+            process,
+            port,
+            options,
+            environment,
+        })
     }
 
-    /// Sets the clock of a server that was started with one of its own to `seconds` ahead of the machine's.
+    /// Sets the clock of a server that was started with one of its own to `seconds` ahead of the
+    /// machine's.
     pub fn set_clock(&self, seconds: i64) {
         // Written in place: the server has the file mapped.
-        let mut file = OpenOptions::new().write(true).open(self.dir.path().join(OFFSET)).expect("the offset");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .open(self.dir.path().join(OFFSET))
+            .expect("the offset");
         file.write_all(&seconds.to_ne_bytes()).expect("the offset");
     }
 
@@ -141,14 +160,25 @@ impl Server {
 
     /// Returns what redis-cli prints for `command`, without the last line break.
     pub fn cli(&self, command: &[&str]) -> String {
-        let output = Command::new("redis-cli").arg("-s").arg(self.socket()).args(command).output().expect("redis-cli");
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        let output = Command::new("redis-cli")
+            .arg("-s")
+            .arg(self.socket())
+            .args(command)
+            .output()
+            .expect("redis-cli");
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     }
 
-    /// Returns the token of the lock at the key `job`, empty where there is none. The details beside the token change when a
-    /// node is healed.
+    /// Returns the token of the lock at the key `job`, empty where there is none. The details
+    /// beside the token change when a node is healed.
     pub fn token(&self) -> String {
-        self.cli(&["GET", "job"]).split(' ').next().unwrap_or_default().to_owned()
+        self.cli(&["GET", "job"])
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// All that clients of the server ask for while `run` runs, scripts' own calls left out.
@@ -160,12 +190,16 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .expect("redis-cli");
-        let mut lines = BufReader::new(monitor.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(monitor.stdout.take().expect("its output"))
+            .lines()
+            .map_while(Result::ok);
         assert_eq!(lines.next().as_deref(), Some("OK"));
         run();
         self.cli(&["ECHO", "the end of it"]);
-        let seen =
-            lines.take_while(|line| !line.contains("the end of it")).filter(|line| !line.contains(" lua]")).collect();
+        let seen = lines
+            .take_while(|line| !line.contains("the end of it"))
+            .filter(|line| !line.contains(" lua]"))
+            .collect();
         let _ = monitor.kill();
         let _ = monitor.wait();
         seen
@@ -176,7 +210,8 @@ impl Server {
         self.process.id().cast_signed()
     }
 
-    /// Stops the server (SIGSTOP): the kernel still accepts connections, and no request is answered.
+    /// Stops the server (SIGSTOP): the kernel still accepts connections, and no request is
+    /// answered.
     pub fn freeze(&self) {
         signal(self.pid(), Signal::SIGSTOP);
     }
@@ -189,7 +224,9 @@ impl Server {
     /// Continues the server, and waits until it has caught up with what it was sent meanwhile.
     pub fn wake(&self) {
         self.thaw();
-        redis::cmd("PING").exec(&mut self.connect()).expect("a server that answers");
+        redis::cmd("PING")
+            .exec(&mut self.connect())
+            .expect("a server that answers");
     }
 
     /// Kills the server (SIGKILL): what was not persisted is gone.
@@ -200,20 +237,33 @@ impl Server {
 
     /// Starts the server again after [`Server::crash`].
     pub fn come_back(&mut self) {
-        self.process = begin(&self.dir, &self.options, &self.environment, is_ready).unwrap_or_else(|log| refuse(&log));
+        self.process = begin(&self.dir, &self.options, &self.environment, is_ready)
+            .unwrap_or_else(|log| refuse(&log));
     }
 
-    /// Starts the server again, and returns while it still loads what it had saved: 20 ms for each key. It must know
-    /// [`LOADS_SLOWLY`].
+    /// Starts the server again, and returns while it still loads what it had saved: 20 ms for each
+    /// key. It must know [`LOADS_SLOWLY`].
     pub fn come_back_loading(&mut self) {
-        let slowly = ["--key-load-delay", "20000", &format!("--{LOADS_SLOWLY}"), "1024"];
-        let options: Vec<String> = self.options.iter().cloned().chain(slowly.map(str::to_owned)).collect();
+        let slowly = [
+            "--key-load-delay",
+            "20000",
+            &format!("--{LOADS_SLOWLY}"),
+            "1024",
+        ];
+        let options: Vec<String> = self
+            .options
+            .iter()
+            .cloned()
+            .chain(slowly.map(str::to_owned))
+            .collect();
         let is_loading = |line: &str| line.contains("Loading RDB");
-        self.process = begin(&self.dir, &options, &self.environment, is_loading).unwrap_or_else(|log| refuse(&log));
+        self.process = begin(&self.dir, &options, &self.environment, is_loading)
+            .unwrap_or_else(|log| refuse(&log));
         eventually("it answers", || self.cli(&["PING"]).starts_with("LOADING"));
     }
 
-    /// Returns the number of scripts that clients have asked for so far: every request of rlock's is one.
+    /// Returns the number of scripts that clients have asked for so far: every request of rlock's
+    /// is one.
     pub fn asked(&self) -> u64 {
         self.calls("evalsha")
     }
@@ -221,7 +271,9 @@ impl Server {
     /// Number of bytes that clients have sent so far.
     pub fn received(&self) -> u64 {
         let told = self.cli(&["INFO", "stats"]);
-        let bytes = told.lines().find_map(|line| line.trim_end().strip_prefix("total_net_input_bytes:"));
+        let bytes = told
+            .lines()
+            .find_map(|line| line.trim_end().strip_prefix("total_net_input_bytes:"));
         bytes.map_or(0, |bytes| bytes.parse().expect("a number"))
     }
 
@@ -234,10 +286,14 @@ impl Server {
     /// Returns the number of calls of `command` so far, in scripts and outside.
     pub fn calls(&self, command: &str) -> u64 {
         let stats = self.cli(&["INFO", "commandstats"]);
-        let calls = stats
-            .lines()
-            .find_map(|line| line.strip_prefix("cmdstat_")?.strip_prefix(command)?.strip_prefix(":calls="));
-        calls.and_then(|calls| calls.split(',').next()).map_or(0, |calls| calls.parse().expect("a number"))
+        let calls = stats.lines().find_map(|line| {
+            line.strip_prefix("cmdstat_")?
+                .strip_prefix(command)?
+                .strip_prefix(":calls=")
+        });
+        calls
+            .and_then(|calls| calls.split(',').next())
+            .map_or(0, |calls| calls.parse().expect("a number"))
     }
 }
 
@@ -248,10 +304,11 @@ impl Drop for Server {
     }
 }
 
-/// Whether a line of the log says that the server is ready. The unix socket is the last listener that it names, in the words
-/// of every version.
+/// Whether a line of the log says that the server is ready. The unix socket is the last listener
+/// that it names, in the words of every version.
 fn is_ready(line: &str) -> bool {
-    line.contains("eady to accept connections") && (line.contains("redis.sock") || line.contains("unix"))
+    line.contains("eady to accept connections")
+        && (line.contains("redis.sock") || line.contains("unix"))
 }
 
 fn new_dir() -> TempDir {
@@ -266,10 +323,12 @@ fn with_port(port: u16, options: &[&str]) -> Vec<String> {
     owned(&[&["--port", &port.to_string()], options].concat())
 }
 
-/// Returns a directory with the clock shim, its offset at `seconds`, and the variables that preload it.
+/// Returns a directory with the clock shim, its offset at `seconds`, and the variables that preload
+/// it.
 fn shifted_clock(seconds: i64) -> (TempDir, Vec<(&'static str, String)>) {
     let dir = new_dir();
-    let shim = compile(&source("clock.c"), &["-shared", "-fPIC"], dir.path()).expect("the clock shim");
+    let shim =
+        compile(&source("clock.c"), &["-shared", "-fPIC"], dir.path()).expect("the clock shim");
     let offset = dir.path().join(OFFSET);
     std::fs::write(&offset, seconds.to_ne_bytes()).expect("the offset");
     let [shim, offset] = [shim, offset].map(|path| path.display().to_string());
@@ -280,7 +339,8 @@ fn refuse(log: &str) -> ! {
     panic!("a server did not start:\n{log}")
 }
 
-/// Starts a server, and waits until its log says that it is up. If it ends before that, returns the log.
+/// Starts a server, and waits until its log says that it is up. If it ends before that, returns the
+/// log.
 fn begin(
     dir: &TempDir,
     options: &[String],
@@ -290,7 +350,14 @@ fn begin(
     unignore_signals();
     let binary = std::env::var("TEST_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut process = clean(&binary)
-        .args(["--port", "0", "--unixsocket", "redis.sock", "--unixsocketperm", "700"])
+        .args([
+            "--port",
+            "0",
+            "--unixsocket",
+            "redis.sock",
+            "--unixsocketperm",
+            "700",
+        ])
         .args(["--dir", ".", "--save", "", "--daemonize", "no"])
         .args(options)
         .envs(environment.iter().map(|(name, value)| (name, value)))

@@ -12,7 +12,8 @@ impl<W> Shared<W> {
         Self(Mutex::new(Weak::new()))
     }
 
-    /// Lets `test` have the world for itself. `start`: makes it if there is none. A test that fails leaves none.
+    /// Lets `test` have the world for itself. `start`: makes it if there is none. A test that fails
+    /// leaves none.
     pub fn with(&self, start: impl FnOnce() -> W, test: impl FnOnce(&mut W)) {
         let shared = {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! A server in memory: a stream that says what a test has written down, in virtual time if the runtime's time is paused.
+//! A server in memory: a stream that says what a test has written down, in virtual time if the
+//! runtime's time is paused.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The client's end of a connection to a scripted server. The server sends its next piece whenever the client has flushed a
-/// request, and closes after the last piece.
+/// The client's end of a connection to a scripted server. The server sends its next piece whenever
+/// the client has flushed a request, and closes after the last piece.
 pub struct Scripted {
     /// Pieces that were not sent yet.
     pieces: VecDeque<VecDeque<u8>>,
@@ -22,19 +23,32 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Makes a server that sends `pieces`, at most `step` bytes at a time. If `greets`, the first one is sent unasked.
+    /// Makes a server that sends `pieces`, at most `step` bytes at a time. If `greets`, the first
+    /// one is sent unasked.
     pub fn new(pieces: impl IntoIterator<Item = Vec<u8>>, step: usize, greets: bool) -> Self {
         let pieces = pieces.into_iter().map(VecDeque::from).collect();
-        Self { pieces, asked: usize::from(greets), written: false, step, waker: None }
+        Self {
+            pieces,
+            asked: usize::from(greets),
+            written: false,
+            step,
+            waker: None,
+        }
     }
 }
 
 impl AsyncRead for Scripted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.asked > 0 {
             let step = self.step.min(buffer.remaining());
             // Without a piece the server closes.
-            let Some(piece) = self.pieces.front_mut() else { return Poll::Ready(Ok(())) };
+            let Some(piece) = self.pieces.front_mut() else {
+                return Poll::Ready(Ok(()));
+            };
             let count = step.min(piece.len());
             if count > 0 {
                 buffer.put_slice(&piece.drain(..count).collect::<Vec<_>>());
@@ -52,7 +66,11 @@ impl AsyncRead for Scripted {
 }
 
 impl AsyncWrite for Scripted {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.written = true;
         Poll::Ready(Ok(bytes.len()))
     }

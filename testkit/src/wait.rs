@@ -1,4 +1,5 @@
-//! Waiting for events: a condition is polled until it holds, with a limit that only a failure reaches.
+//! Waiting for events: a condition is polled until it holds, with a limit that only a failure
+//! reaches.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,8 @@ use nix::time::{ClockId, clock_gettime};
 /// Limit of every wait. No wait of a test that passes takes this long, however busy the machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Pause between two polls: short beside what is timed, long enough to leave the processor to what is waited for.
+/// Pause between two polls: short beside what is timed, long enough to leave the processor to what
+/// is waited for.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Returns the time since boot, suspended or not.
@@ -21,7 +23,11 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Result<Option<T>>) -> Result<T
     until_within(LIMIT, what, look)
 }
 
-fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+fn until_within<T>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let begin = Instant::now();
     loop {
         if let Some(found) = look()? {

@@ -18,11 +18,12 @@ const SERVICE: &str = "svc";
 /// Time after which a sentinel takes a silent server for dead.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// Limit of the waits for sentinels. One that was stopped for 2 s does nothing for 30 s from then on ("TILT Mode" in Redis Sentinel's
-/// documentation), and a failover comes after that.
+/// Limit of the waits for sentinels. One that was stopped for 2 s does nothing for 30 s from then
+/// on ("TILT Mode" in Redis Sentinel's documentation), and a failover comes after that.
 const PATIENCE: Duration = Duration::from_secs(60).saturating_add(LIMIT);
 
-/// Limit of a wait in which sentinels come into TILT Mode again and again: on a machine so busy that their own timers are late.
+/// Limit of a wait in which sentinels come into TILT Mode again and again: on a machine so busy
+/// that their own timers are late.
 const MOST: Duration = Duration::from_secs(600);
 
 /// A primary, two replicas and their sentinels. All of them end with it.
@@ -39,20 +40,28 @@ impl Watched {
         Self::with(&[], "")
     }
 
-    /// The same with more options for the servers, and more `lines` in the configuration of the sentinels.
+    /// The same with more options for the servers, and more `lines` in the configuration of the
+    /// sentinels.
     pub fn with(options: &[&str], lines: &str) -> Self {
         let options = [&["--repl-diskless-sync-delay", "0"], options].concat();
         let server = || Server::tcp(&options);
         let servers: Vec<Server> = std::thread::scope(|scope| {
             let starting: Vec<_> = (0..3).map(|_| scope.spawn(server)).collect();
-            starting.into_iter().map(|server| server.join().expect("a server")).collect()
+            starting
+                .into_iter()
+                .map(|server| server.join().expect("a server"))
+                .collect()
         });
         let primary = servers[0].port();
         for replica in &servers[1..] {
             replica.cli(&["REPLICAOF", "127.0.0.1", &primary.to_string()]);
         }
         for replica in &servers[1..] {
-            eventually("it replicates", || replica.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+            eventually("it replicates", || {
+                replica
+                    .cli(&["INFO", "replication"])
+                    .contains("master_link_status:up")
+            });
         }
         let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(primary, lines)).collect();
         let all = Self { servers, sentinels };
@@ -72,15 +81,22 @@ impl Watched {
 
     /// Returns the address with these sentinels alone.
     pub fn url_of(sentinels: &[&Sentinel]) -> String {
-        let hosts: Vec<String> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
+        let hosts: Vec<String> = sentinels
+            .iter()
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()))
+            .collect();
         format!("redis-sentinel://{}/{SERVICE}", hosts.join(","))
     }
 
     /// Returns the number of the server that all sentinels name; `None` while they do not agree.
     pub fn primary(&self) -> Option<usize> {
         let named: Vec<String> = self.sentinels.iter().map(Sentinel::primary).collect();
-        let port = named.first().filter(|first| named.iter().all(|other| other == *first))?;
-        self.servers.iter().position(|server| server.port().to_string() == *port)
+        let port = named
+            .first()
+            .filter(|first| named.iter().all(|other| other == *first))?;
+        self.servers
+            .iter()
+            .position(|server| server.port().to_string() == *port)
     }
 
     /// Waits until all sentinels name the same server, and returns its number.
@@ -93,30 +109,45 @@ impl Watched {
         primary.expect("a primary")
     }
 
-    /// Waits until the primary takes writes and has a replica in step, so that another failover is possible.
+    /// Waits until the primary takes writes and has a replica in step, so that another failover is
+    /// possible.
     pub fn ready(&self) {
-        eventually("a replica is in step with the primary", || self.replicas_in_step() > 0);
+        eventually("a replica is in step with the primary", || {
+            self.replicas_in_step() > 0
+        });
     }
 
     /// Waits until all other servers are replicas of the primary, and all sentinels know that.
     pub fn settled(&self) {
-        eventually_within(PATIENCE, "all replicas are in step with the primary", || {
-            self.replicas_in_step() == self.servers.len() - 1
-        });
+        eventually_within(
+            PATIENCE,
+            "all replicas are in step with the primary",
+            || self.replicas_in_step() == self.servers.len() - 1,
+        );
         for sentinel in &self.sentinels {
-            eventually_within(PATIENCE, "a sentinel knows no failover", || sentinel.field("flags") == "master");
+            eventually_within(PATIENCE, "a sentinel knows no failover", || {
+                sentinel.field("flags") == "master"
+            });
         }
     }
 
     fn replicas_in_step(&self) -> usize {
-        let Some(primary) = self.primary() else { return 0 };
-        let is_primary = self.servers[primary].cli(&["INFO", "replication"]).contains("role:master");
+        let Some(primary) = self.primary() else {
+            return 0;
+        };
+        let is_primary = self.servers[primary]
+            .cli(&["INFO", "replication"])
+            .contains("role:master");
         let follows = |server: &&Server| {
             let told = server.cli(&["INFO", "replication"]);
             let of_primary = format!("master_port:{}\r", self.servers[primary].port());
             told.contains("master_link_status:up") && told.contains(&of_primary)
         };
-        if is_primary { self.servers.iter().filter(follows).count() } else { 0 }
+        if is_primary {
+            self.servers.iter().filter(follows).count()
+        } else {
+            0
+        }
     }
 
     /// Waits until all sentinels name another server than number `old`, and returns its number.
@@ -136,7 +167,10 @@ impl Watched {
                     begin = now();
                 }
             }
-            assert!(has_switched || now().saturating_sub(begin) < PATIENCE, "never happened: {what}");
+            assert!(
+                has_switched || now().saturating_sub(begin) < PATIENCE,
+                "never happened: {what}"
+            );
             has_switched
         });
         self.primary().expect("a primary")
@@ -144,8 +178,8 @@ impl Watched {
 
     /// Fails over on purpose, and returns the number of the new primary once all sentinels name it.
     ///
-    /// A sentinel gives up where a replica takes longer than the failover's timeout, as on a busy machine. It does not try again by itself,
-    /// for the primary is not down.
+    /// A sentinel gives up where a replica takes longer than the failover's timeout, as on a busy
+    /// machine. It does not try again by itself, for the primary is not down.
     pub fn fail_over(&self) -> usize {
         let old = self.agreed();
         let (asked, port) = (&self.sentinels[0], self.servers[old].port().to_string());
@@ -166,7 +200,8 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a sentinel of the service whose primary listens on `primary`, with more `lines` in its configuration.
+    /// Starts a sentinel of the service whose primary listens on `primary`, with more `lines` in
+    /// its configuration.
     pub fn start(primary: u16, lines: &str) -> Self {
         Self::with(primary, |port| format!("port {port}\n{lines}"))
     }
@@ -175,15 +210,21 @@ impl Sentinel {
     pub fn tls(primary: u16, certificates: &Certificates) -> Self {
         let options = |port| {
             let words = certificates.options(port);
-            let line = |pair: &[String]| format!("{} {}\n", pair[0].trim_start_matches('-'), pair[1]);
+            let line =
+                |pair: &[String]| format!("{} {}\n", pair[0].trim_start_matches('-'), pair[1]);
             words.chunks_exact(2).map(line).collect::<String>()
         };
-        Self::with(primary, |port| format!("port 0\n{}tls-replication yes", options(port)))
+        Self::with(primary, |port| {
+            format!("port 0\n{}tls-replication yes", options(port))
+        })
     }
 
     fn with(primary: u16, lines: impl Fn(u16) -> String) -> Self {
         for port in Port::choices() {
-            let (dir, port) = (tempfile::tempdir().expect("a directory"), port.expect("a port"));
+            let (dir, port) = (
+                tempfile::tempdir().expect("a directory"),
+                port.expect("a port"),
+            );
             let lines = lines(port.number());
             let down_after = DOWN_AFTER.as_millis();
             let text = format!(
@@ -201,13 +242,20 @@ impl Sentinel {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap_or_else(|error| panic!("{binary}: {error}"));
-            let mut log = BufReader::new(process.stdout.take().expect("its log")).lines().map_while(Result::ok);
+            let mut log = BufReader::new(process.stdout.take().expect("its log"))
+                .lines()
+                .map_while(Result::ok);
             let is_up = log.any(|line| line.contains("Sentinel ID is"));
             std::thread::spawn(move || log.for_each(drop));
             if is_up {
                 let of_auth = |line: &str| line.strip_prefix("requirepass ").map(str::to_owned);
                 let password = lines.lines().find_map(of_auth);
-                return Self { process, port, _dir: dir, password };
+                return Self {
+                    process,
+                    port,
+                    _dir: dir,
+                    password,
+                };
             }
             let _ = process.wait();
         }
@@ -227,7 +275,9 @@ impl Sentinel {
             cli.env("REDISCLI_AUTH", password);
         }
         let output = cli.output().expect("redis-cli");
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     }
 
     /// Returns a field of what it knows about the service.
@@ -239,7 +289,13 @@ impl Sentinel {
     /// Returns fields of one answer about the service.
     fn fields<const N: usize>(&self, names: [&str; N]) -> [String; N] {
         let told = self.cli(&["SENTINEL", "MASTER", SERVICE]);
-        names.map(|name| told.lines().skip_while(|line| *line != name).nth(1).unwrap_or_default().to_owned())
+        names.map(|name| {
+            told.lines()
+                .skip_while(|line| *line != name)
+                .nth(1)
+                .unwrap_or_default()
+                .to_owned()
+        })
     }
 
     fn is_in_tilt_mode(&self) -> bool {

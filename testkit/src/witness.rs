@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 use crate::program::{compile, source};
 
-/// Builds the witness in `dir`. It is static and has its own entry: no loader and no C library starts before its first look at the
-/// clock.
+/// Builds the witness in `dir`. It is static and has its own entry: no loader and no C library
+/// starts before its first look at the clock.
 pub fn build(dir: &Path) -> Result<PathBuf> {
     compile(&source("witness.c"), &["-static", "-Wl,-e,first"], dir)
 }
@@ -33,13 +33,25 @@ impl Log {
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| format!("{}", file.display()))?;
         let stay = |line: &str| {
-            let words: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
-            let [label, fence, begin, end] = words[..] else { return None };
+            let words: Vec<u64> = line
+                .split(' ')
+                .map(str::parse)
+                .collect::<Result<_, _>>()
+                .ok()?;
+            let [label, fence, begin, end] = words[..] else {
+                return None;
+            };
             let (begin, end) = (Duration::from_nanos(begin), Duration::from_nanos(end));
-            Some(Stay { label: usize::try_from(label).ok()?, fence, begin, end })
+            Some(Stay {
+                label: usize::try_from(label).ok()?,
+                fence,
+                begin,
+                end,
+            })
         };
         let stays: Option<Vec<Stay>> = text.lines().map(stay).collect();
-        let mut stays = stays.with_context(|| format!("{}: not a witness's log", file.display()))?;
+        let mut stays =
+            stays.with_context(|| format!("{}: not a witness's log", file.display()))?;
         stays.sort_by_key(|stay| stay.begin);
         Ok(Self(stays))
     }
@@ -49,9 +61,11 @@ impl Log {
         &self.0
     }
 
-    /// Returns the times from the end of each run to the begin of the next, for those that do not overlap.
+    /// Returns the times from the end of each run to the begin of the next, for those that do not
+    /// overlap.
     pub fn hand_overs(&self) -> impl Iterator<Item = Duration> {
-        self.pairs().filter_map(|(one, next)| next.begin.checked_sub(one.end))
+        self.pairs()
+            .filter_map(|(one, next)| next.begin.checked_sub(one.end))
     }
 
     /// Returns the number of runs that began before an earlier one had ended.
@@ -67,7 +81,9 @@ impl Log {
 
     /// Returns the number of runs with a fence that is not above that of the run before.
     pub fn fences_out_of_order(&self) -> usize {
-        self.pairs().filter(|(one, next)| next.fence <= one.fence).count()
+        self.pairs()
+            .filter(|(one, next)| next.fence <= one.fence)
+            .count()
     }
 
     /// Returns the hand-overs per second, from the first run's end to the last one's begin.

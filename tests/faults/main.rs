@@ -1,8 +1,9 @@
-//! The faults: how long a command outlives a fault of its rlock, and whether the next holder ran meanwhile, which fails.
+//! The faults: how long a command outlives a fault of its rlock, and whether the next holder ran
+//! meanwhile, which fails.
 //!
-//! The witness is no part of rlock: the command is this program, which appends the boot time to a file every millisecond.
-//! A second rlock waits for the same lock with a witness of its own; its first tick must come after the first one's last.
-//! `tests/README.md` says how to run it.
+//! The witness is no part of rlock: the command is this program, which appends the boot time to a
+//! file every millisecond. A second rlock waits for the same lock with a witness of its own; its
+//! first tick must come after the first one's last. `tests/README.md` says how to run it.
 
 #![expect(clippy::print_stdout, reason = "the report is the output")]
 
@@ -34,27 +35,45 @@ struct Fault {
     inject: fn(&Scene) -> Result<()>,
 }
 
-/// The fault that overlaps by nature: no lock can prevent that a tree which was frozen as a whole goes on for a moment.
+/// The fault that overlaps by nature: no lock can prevent that a tree which was frozen as a whole
+/// goes on for a moment.
 const FROZEN: &str = "all frozen past the lease, from the thaw";
 
 fn faults(repeats: usize) -> Vec<Fault> {
     let few = repeats.div_ceil(5);
-    let long = Settings { ttl: "5s", ..Settings::default() };
-    let short = Settings { ttl: "900ms", ..Settings::default() };
+    let long = Settings {
+        ttl: "5s",
+        ..Settings::default()
+    };
+    let short = Settings {
+        ttl: "900ms",
+        ..Settings::default()
+    };
     vec![
         Fault {
             what: "rlock killed",
-            settings: Settings { ttl: "900ms", ..long },
+            settings: Settings {
+                ttl: "900ms",
+                ..long
+            },
             repeats,
             inject: |s| signal(s.rlock, SIGKILL),
         },
         Fault {
             what: "rlock killed, local",
-            settings: Settings { local: true, ..long },
+            settings: Settings {
+                local: true,
+                ..long
+            },
             repeats,
             inject: |s| signal(s.rlock, SIGKILL),
         },
-        Fault { what: "rlock stopped past its lease", settings: short, repeats, inject: |s| signal(s.rlock, SIGSTOP) },
+        Fault {
+            what: "rlock stopped past its lease",
+            settings: short,
+            repeats,
+            inject: |s| signal(s.rlock, SIGSTOP),
+        },
         Fault {
             what: "guard killed, then rlock",
             settings: short,
@@ -77,7 +96,10 @@ fn faults(repeats: usize) -> Vec<Fault> {
         },
         Fault {
             what: "both killed at once",
-            settings: Settings { company: Company::None, ..short },
+            settings: Settings {
+                company: Company::None,
+                ..short
+            },
             repeats: few,
             inject: |s| {
                 signal(s.rlock, SIGSTOP)?;
@@ -93,19 +115,29 @@ fn faults(repeats: usize) -> Vec<Fault> {
         },
         Fault {
             what: "key deleted, TERM ignored, kill-after 100ms",
-            settings: Settings { options: &["--kill-after", "100ms"], next: false, ..short },
+            settings: Settings {
+                options: &["--kill-after", "100ms"],
+                next: false,
+                ..short
+            },
             repeats: few,
             inject: |s| s.write_key(&["DEL", KEY]),
         },
         Fault {
             what: "key taken over",
-            settings: Settings { next: false, ..short },
+            settings: Settings {
+                next: false,
+                ..short
+            },
             repeats: few,
             inject: |s| s.write_key(&["SET", KEY, "a foreign value", "PX", "300"]),
         },
         Fault {
             what: "command stopped, server hangs",
-            settings: Settings { next: false, ..short },
+            settings: Settings {
+                next: false,
+                ..short
+            },
             repeats: few,
             inject: |s| {
                 signal(s.command, SIGSTOP)?;
@@ -114,13 +146,20 @@ fn faults(repeats: usize) -> Vec<Fault> {
         },
         Fault {
             what: "command ended, straggler contained",
-            settings: Settings { options: &["--contain", "--kill-after", "50ms"], company: Company::Straggler, ..long },
+            settings: Settings {
+                options: &["--contain", "--kill-after", "50ms"],
+                company: Company::Straggler,
+                ..long
+            },
             repeats: few,
             inject: |s| signal(s.command, SIGKILL),
         },
         Fault {
             what: "--max-run 50ms over, kill-after 100ms",
-            settings: Settings { options: &["--max-run", "50ms", "--kill-after", "100ms"], ..short },
+            settings: Settings {
+                options: &["--max-run", "50ms", "--kill-after", "100ms"],
+                ..short
+            },
             repeats: few,
             inject: |_| Ok(()),
         },
@@ -135,7 +174,10 @@ fn main() -> Result<()> {
     }
     let repeats = first.map_or(Ok(REPEATS), |word| word.parse())?;
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    println!("{:<44} {:>5}  {:>11} {:>11} {:>11}  overlaps", "fault", "times", "median", "p99", "worst");
+    println!(
+        "{:<44} {:>5}  {:>11} {:>11} {:>11}  overlaps",
+        "fault", "times", "median", "p99", "worst"
+    );
     let mut overlapped = Vec::new();
     for fault in faults(repeats) {
         // Each fault has a server of its own, which may end up stopped.
@@ -161,6 +203,10 @@ fn main() -> Result<()> {
             overlapped.push(fault.what);
         }
     }
-    ensure!(overlapped.is_empty(), "two held the lock at once: {}", overlapped.join("; "));
+    ensure!(
+        overlapped.is_empty(),
+        "two held the lock at once: {}",
+        overlapped.join("; ")
+    );
     Ok(())
 }

@@ -41,7 +41,13 @@ pub(crate) enum Company {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { ttl: "5s", options: &[], local: false, company: Company::Child, next: true }
+        Self {
+            ttl: "5s",
+            options: &[],
+            local: false,
+            company: Company::Child,
+            next: true,
+        }
     }
 }
 
@@ -70,7 +76,11 @@ pub(crate) fn play(
     inject: fn(&Scene) -> Result<()>,
 ) -> Result<Outcome> {
     let dir = tempfile::tempdir_in(dir)?;
-    let node = if settings.local { format!("local:{}", dir.path().display()) } else { server.tcp_url() };
+    let node = if settings.local {
+        format!("local:{}", dir.path().display())
+    } else {
+        server.tcp_url()
+    };
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     let (role, wanted) = match settings.company {
         Company::None => ("alone", 1),
@@ -79,12 +89,32 @@ pub(crate) fn play(
     };
     let mut holder = start(&node, settings, &first, role)?;
     let processes = wait_for_ticks(&first, wanted)?;
-    let mut next =
-        if settings.next { Some(start(&node, Settings { options: &[], ..settings }, &second, "once")?) } else { None };
+    let mut next = if settings.next {
+        Some(start(
+            &node,
+            Settings {
+                options: &[],
+                ..settings
+            },
+            &second,
+            "once",
+        )?)
+    } else {
+        None
+    };
     let rlock = i32::try_from(holder.id())?;
-    let command = *children(rlock).iter().find(|pid| processes.contains(pid)).context("the command")?;
+    let command = *children(rlock)
+        .iter()
+        .find(|pid| processes.contains(pid))
+        .context("the command")?;
     let guard = guard_of(rlock);
-    let scene = Scene { rlock, guard, command, server, processes };
+    let scene = Scene {
+        rlock,
+        guard,
+        command,
+        server,
+        processes,
+    };
     inject(&scene)?;
     let begin = Instant::now();
     scene.wait_for_the_end()?;
@@ -105,15 +135,27 @@ pub(crate) fn play(
 
 fn start(node: &str, settings: Settings, file: &Path, role: &str) -> Result<Child> {
     let mut command: Command = clean(RLOCK);
-    command.args(["run", "--key", KEY, "--node", node, "--ttl", settings.ttl]).args(settings.options).arg("--");
-    command.arg(std::env::current_exe()?).args([WORD]).arg(file).arg(role);
-    Ok(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    command
+        .args(["run", "--key", KEY, "--node", node, "--ttl", settings.ttl])
+        .args(settings.options)
+        .arg("--");
+    command
+        .arg(std::env::current_exe()?)
+        .args([WORD])
+        .arg(file)
+        .arg(role);
+    Ok(command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?)
 }
 
 impl Scene<'_> {
     /// Sends a command that changes the key, past rlock.
     pub(crate) fn write_key(&self, words: &[&str]) -> Result<()> {
-        redis::cmd(words[0]).arg(&words[1..]).exec(&mut self.server.connect())?;
+        redis::cmd(words[0])
+            .arg(&words[1..])
+            .exec(&mut self.server.connect())?;
         Ok(())
     }
 
@@ -124,8 +166,15 @@ impl Scene<'_> {
 
     /// Stops all processes for `time`. The command continues first, as in the worst thaw.
     pub(crate) fn freeze_past_the_lease(&self, time: Duration) -> Result<()> {
-        let all: Vec<i32> = self.processes.iter().copied().chain([self.rlock, self.guard]).collect();
-        all.iter().rev().try_for_each(|pid| try_signal(*pid, Signal::SIGSTOP))?;
+        let all: Vec<i32> = self
+            .processes
+            .iter()
+            .copied()
+            .chain([self.rlock, self.guard])
+            .collect();
+        all.iter()
+            .rev()
+            .try_for_each(|pid| try_signal(*pid, Signal::SIGSTOP))?;
         std::thread::sleep(time);
         // A process that continues first may have ended others already.
         for pid in all {
@@ -135,7 +184,9 @@ impl Scene<'_> {
     }
 
     fn wait_for_the_end(&self) -> Result<()> {
-        until("the command ends", || Ok((!self.processes.iter().any(|pid| alive(*pid))).then_some(())))
+        until("the command ends", || {
+            Ok((!self.processes.iter().any(|pid| alive(*pid))).then_some(()))
+        })
     }
 }
 
@@ -143,7 +194,10 @@ impl Scene<'_> {
 fn wait_for_ticks(file: &PathBuf, wanted: usize) -> Result<Vec<i32>> {
     until("the witness ticks", || {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        let mut pids: Vec<i32> = text.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok()).collect();
+        let mut pids: Vec<i32> = text
+            .lines()
+            .filter_map(|line| line.split(' ').nth(1)?.parse().ok())
+            .collect();
         pids.sort_unstable();
         pids.dedup();
         Ok((pids.len() >= wanted).then_some(pids))
@@ -152,11 +206,17 @@ fn wait_for_ticks(file: &PathBuf, wanted: usize) -> Result<Vec<i32>> {
 
 fn ticks(file: &Path) -> Result<Vec<u128>> {
     let text = std::fs::read_to_string(file)?;
-    Ok(text.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split(' ').next()?.parse().ok())
+        .collect())
 }
 
 fn first_tick(file: &Path) -> Result<u128> {
-    ticks(file)?.into_iter().min().with_context(|| format!("a tick before {:?}", now()))
+    ticks(file)?
+        .into_iter()
+        .min()
+        .with_context(|| format!("a tick before {:?}", now()))
 }
 
 fn last_tick(file: &Path) -> Result<u128> {

@@ -1,4 +1,5 @@
-//! The witness: the command of a scene, which ticks into a file every millisecond for as long as it runs.
+//! The witness: the command of a scene, which ticks into a file every millisecond for as long as it
+//! runs.
 
 use std::fs::OpenOptions;
 use std::io::Write;

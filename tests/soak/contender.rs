@@ -22,7 +22,9 @@ pub(crate) type Ending = i32;
 
 /// Converts an exit status.
 pub(crate) fn ending(status: ExitStatus) -> Ending {
-    status.code().unwrap_or_else(|| -status.signal().unwrap_or(0))
+    status
+        .code()
+        .unwrap_or_else(|| -status.signal().unwrap_or(0))
 }
 
 /// All contenders.
@@ -61,16 +63,25 @@ impl Contenders {
             let (work, log) = (work.clone(), told(&work.dir)?);
             let body = move || {
                 let (mut failed, mut was_away) = (false, false);
-                // A run that reached no server could not leave the queue there. The next run removes it.
+                // A run that reached no server could not leave the queue there. The next run
+                // removes it.
                 while !failed && (was_away || !ends.load(Ordering::Relaxed)) {
                     let ended = work.once(&nodes, &log, &pids[number]);
                     (failed, was_away) = (ended.is_err(), matches!(ended, Ok(UNREACHABLE)));
                     let _ = ending.send(ended);
                 }
             };
-            threads.push(std::thread::Builder::new().name(format!("contender{number}")).spawn(body)?);
+            threads.push(
+                std::thread::Builder::new()
+                    .name(format!("contender{number}"))
+                    .spawn(body)?,
+            );
         }
-        Ok(Self { threads, pids, endings })
+        Ok(Self {
+            threads,
+            pids,
+            endings,
+        })
     }
 
     /// Returns the rlock of each contender, 0 between two runs.
@@ -83,7 +94,10 @@ impl Contenders {
         let begin = Instant::now();
         while self.threads.iter().any(|thread| !thread.is_finished()) {
             if begin.elapsed() > limit {
-                bail!("a contender has not ended {} s after the last fault", limit.as_secs());
+                bail!(
+                    "a contender has not ended {} s after the last fault",
+                    limit.as_secs()
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -93,7 +107,10 @@ impl Contenders {
 
 /// Opens the file in `dir` for the stderr of all rlocks.
 pub(crate) fn told(dir: &Path) -> Result<File> {
-    Ok(OpenOptions::new().create(true).append(true).open(dir.join("told"))?)
+    Ok(OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.join("told"))?)
 }
 
 impl Work {
@@ -104,18 +121,33 @@ impl Work {
             draw if draw < self.long => TTL.mul_f64(2.0 * fastrand::f64()),
             _ => Duration::from_millis(fastrand::u64(1..60)),
         };
-        let ask = if self.kinds { Ask::draw() } else { Ask::first() };
+        let ask = if self.kinds {
+            Ask::draw()
+        } else {
+            Ask::first()
+        };
         let ttl = format!("{}s", TTL.as_secs());
         let mut command = clean(RLOCK);
-        command.args(["run", "--log", "json", "--ttl", &ttl, "--wait", "20", "--node", nodes]).args(ask.options());
+        command
+            .args([
+                "run", "--log", "json", "--ttl", &ttl, "--wait", "20", "--node", nodes,
+            ])
+            .args(ask.options());
         if let Some(guard) = self.restart_guard {
             command.args(["--restart-guard", &format!("{}s", guard.as_secs())]);
         }
         if self.planted {
             command.args(["--on-lost", "warn"]);
         }
-        command.arg("--").arg(std::env::current_exe()?).arg(witness::WORD).arg(&self.dir);
-        command.arg(hold.as_millis().to_string()).arg(ask.kind).env(witness::STARTED, now().as_nanos().to_string());
+        command
+            .arg("--")
+            .arg(std::env::current_exe()?)
+            .arg(witness::WORD)
+            .arg(&self.dir);
+        command
+            .arg(hold.as_millis().to_string())
+            .arg(ask.kind)
+            .env(witness::STARTED, now().as_nanos().to_string());
         // Every other guard waits for a processor as any user's does.
         if fastrand::bool() {
             // SAFETY: one system call.

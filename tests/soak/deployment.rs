@@ -1,4 +1,5 @@
-//! Servers that replace one another: a deployment, in a thread of its own with its faults, while contenders take a lock there.
+//! Servers that replace one another: a deployment, in a thread of its own with its faults, while
+//! contenders take a lock there.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,10 +18,12 @@ pub(crate) trait Deployment: Send {
     /// Returns the node's address.
     fn url(&self) -> String;
 
-    /// Injects a random fault, and waits until the next one may follow. Returns the fault and its target.
+    /// Injects a random fault, and waits until the next one may follow. Returns the fault and its
+    /// target.
     fn inject_one(&mut self, random: &mut fastrand::Rng) -> Result<(Fault, String)>;
 
-    /// Waits until every server has taken its place: what one that was replaced still has is gone then.
+    /// Waits until every server has taken its place: what one that was replaced still has is gone
+    /// then.
     fn settle(&self);
 
     /// Returns all servers.
@@ -64,7 +67,10 @@ impl Unrest {
     /// Waits for the end of the last fault, and returns the deployment and all faults.
     pub(crate) fn finish(self) -> Result<Ended> {
         self.ends.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("a fault of the servers did not end"))?.context("a fault of the servers")
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("a fault of the servers did not end"))?
+            .context("a fault of the servers")
     }
 }
 

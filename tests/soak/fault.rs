@@ -59,14 +59,20 @@ pub(crate) const HARMLESS: &[Fault] = &[
 ];
 
 /// Faults of rlocks alone.
-pub(crate) const OF_CLIENTS: &[Fault] =
-    &[Fault::StopRlock, Fault::StopRlockLong, Fault::KillRlock, Fault::KillGuard, Fault::Break];
+pub(crate) const OF_CLIENTS: &[Fault] = &[
+    Fault::StopRlock,
+    Fault::StopRlockLong,
+    Fault::KillRlock,
+    Fault::KillGuard,
+    Fault::Break,
+];
 
 /// Faults by which a server forgets a lock, or drops it early.
 pub(crate) const FORGETFUL: &[Fault] = &[Fault::Forget, Fault::Flush, Fault::ClockJump];
 
-/// Faults that hurt two of three servers: one is away, another loses the key. No other fault here keeps the holder from
-/// noticing. Faults are repeated to be drawn more often: `Away` is seldom possible, and needs a holder that was not killed.
+/// Faults that hurt two of three servers: one is away, another loses the key. No other fault here
+/// keeps the holder from noticing. Faults are repeated to be drawn more often: `Away` is seldom
+/// possible, and needs a holder that was not killed.
 pub(crate) const DOUBLE: &[Fault] = &[
     Fault::Away,
     Fault::Away,

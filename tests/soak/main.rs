@@ -1,5 +1,6 @@
-//! The soak: many rlocks contend for one lock while faults are injected all around them, and witnesses that are no part of
-//! rlock log when each command ran. `tests/README.md` says how to run it and what it demands.
+//! The soak: many rlocks contend for one lock while faults are injected all around them, and
+//! witnesses that are no part of rlock log when each command ran. `tests/README.md` says how to run
+//! it and what it demands.
 
 #![expect(clippy::print_stdout, reason = "the report is the output of a soak")]
 
@@ -52,7 +53,8 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 /// Longest time after the last fault until every waiter has had its turn.
 const AFTERMATH: Duration = Duration::from_secs(60);
 
-/// Time within which a guard has given a lock back: it repeats the release for a TTL, and once more a node timeout later.
+/// Time within which a guard has given a lock back: it repeats the release for a TTL, and once more
+/// a node timeout later.
 const GIVING_BACK: Duration = TTL.saturating_mul(2);
 
 /// A part of the soak.
@@ -221,8 +223,9 @@ impl Plan {
         if self.kinds { &KEYS } else { &KEYS[..1] }
     }
 
-    /// Returns the restart guard, if it is not the default. On several nodes that is half a minute, in which a server that is
-    /// back would be of no use. On one node it is off, and a failover may lose a lock that is granted again at once.
+    /// Returns the restart guard, if it is not the default. On several nodes that is half a minute,
+    /// in which a server that is back would be of no use. On one node it is off, and a failover may
+    /// lose a lock that is granted again at once.
     pub(crate) fn restart_guard(&self) -> Option<Duration> {
         matches!(self.nodes, Nodes::Servers(2..) | Nodes::Service).then_some(2 * TTL)
     }
@@ -238,7 +241,12 @@ fn main() -> Result<()> {
         return network::again_in_private(&words);
     }
     network::bring_up()?;
-    let number = |index: usize| words.get(index).map(|word| word.parse::<u64>().context("a number")).transpose();
+    let number = |index: usize| {
+        words
+            .get(index)
+            .map(|word| word.parse::<u64>().context("a number"))
+            .transpose()
+    };
     let seconds = number(0)?.unwrap_or(SECONDS);
     let only = words.get(1).map(String::as_str);
     let seed = number(2)?.unwrap_or_else(|| fastrand::u64(..));
@@ -247,14 +255,28 @@ fn main() -> Result<()> {
         bail!("usage: soak [SECONDS [{names} [SEED]]]");
     }
     let cuts = network::can_cut();
-    let versions = [first_line(RLOCK, &["--version"])?, first_line("redis-server", &["--version"])?];
-    println!("{}, Linux {}, seed {seed}", versions.join(", "), first_line("uname", &["-r"])?);
+    let versions = [
+        first_line(RLOCK, &["--version"])?,
+        first_line("redis-server", &["--version"])?,
+    ];
+    println!(
+        "{}, Linux {}, seed {seed}",
+        versions.join(", "),
+        first_line("uname", &["-r"])?
+    );
     if !cuts {
         println!("no packet filter here: no contender or server is cut off");
     }
     let mut fine = true;
-    for plan in PLANS.iter().filter(|plan| only.is_none_or(|only| plan.name == only)) {
-        let seconds = if only.is_some() { seconds } else { (seconds / plan.share).max(1) };
+    for plan in PLANS
+        .iter()
+        .filter(|plan| only.is_none_or(|only| plan.name == only))
+    {
+        let seconds = if only.is_some() {
+            seconds
+        } else {
+            (seconds / plan.share).max(1)
+        };
         fine &= soak(plan, Duration::from_secs(seconds), seed, cuts)?;
     }
     if !fine {
@@ -272,7 +294,9 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         Nodes::Cluster => (0, Some(Box::new(Members::start()))),
         Nodes::Service => (0, Some(Box::new(Service::start(cuts)))),
     };
-    let servers: Vec<Server> = (0..count).map(|_| Server::start(plan.keeps)).collect::<Result<_>>()?;
+    let servers: Vec<Server> = (0..count)
+        .map(|_| Server::start(plan.keeps))
+        .collect::<Result<_>>()?;
     let log = File::create(dir.path().join("faults"))?;
     let of_deployment = log.try_clone()?;
     let unrest = deployment.map(|deployment| Unrest::start(deployment, seed, of_deployment));
@@ -287,7 +311,9 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         kinds: plan.kinds,
         planted: plan.planted,
     };
-    let nodes = (0..plan.contenders).map(|number| list(&|server| server.url_for(number))).collect();
+    let nodes = (0..plan.contenders)
+        .map(|number| list(&|server| server.url_for(number)))
+        .collect();
     let operators = Operators::new(list(&|server| server.tcp_url()), told(dir.path())?);
     let ends = Arc::new(AtomicBool::new(false));
     let contenders = Contenders::start(nodes, &work, &ends)?;
@@ -306,15 +332,30 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let processes = witness::outliving(dir.path(), GIVING_BACK)?;
     let verdict = Verdict::read(dir.path())?;
     let mut left = keys(&world, deployment.as_deref())?;
-    let is_of_queue = |key: &String| ["rlock:queue:", "rlock:turns:"].iter().any(|kind| key.starts_with(kind));
+    let is_of_queue = |key: &String| {
+        ["rlock:queue:", "rlock:turns:"]
+            .iter()
+            .any(|kind| key.starts_with(kind))
+    };
     if left.iter().any(is_of_queue) {
-        // A waiter that was killed, or reached no server, stays in the queue until the next run comes past it.
+        // A waiter that was killed, or reached no server, stays in the queue until the next run
+        // comes past it.
         left.retain(|key| !is_of_queue(key));
         world.take_each_lock()?;
         left.extend(keys(&world, deployment.as_deref())?);
     }
     let events = world.into_events(of_deployment.unwrap_or_default());
-    let report = Report { plan, begin, length, events: &events, verdict, rlocks, breaks, keys: left, processes };
+    let report = Report {
+        plan,
+        begin,
+        length,
+        events: &events,
+        verdict,
+        rlocks,
+        breaks,
+        keys: left,
+        processes,
+    };
     println!("\n{report}");
     let fine = report.complaints().is_empty();
     if !fine {
@@ -326,7 +367,8 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
 /// Returns the keys that are left on the servers, fence counters and records excepted.
 fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String>> {
     let mut keys = Vec::new();
-    let mut servers: Vec<&testkit::Server> = world.servers().iter().map(|server| &**server).collect();
+    let mut servers: Vec<&testkit::Server> =
+        world.servers().iter().map(|server| &**server).collect();
     if let Some(deployment) = deployment {
         deployment.settle();
         // A release that a failover lost is made up for by the end of the lease.
@@ -335,10 +377,18 @@ fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String
     }
     for server in servers {
         let all = server::ask(server, &["KEYS", "*"])?;
-        let stays = |key: &str| ["rlock:fence:", "rlock:last:"].iter().any(|kind| key.starts_with(kind));
+        let stays = |key: &str| {
+            ["rlock:fence:", "rlock:last:"]
+                .iter()
+                .any(|kind| key.starts_with(kind))
+        };
         for key in all.lines().filter(|key| !key.is_empty() && !stays(key)) {
             let is_queue = key.starts_with("rlock:queue:");
-            let waiters = if is_queue { server::ask(server, &["ZRANGE", key, "0", "-1"])? } else { String::new() };
+            let waiters = if is_queue {
+                server::ask(server, &["ZRANGE", key, "0", "-1"])?
+            } else {
+                String::new()
+            };
             keys.push(format!("{key} {waiters}").trim_end().to_owned());
         }
     }

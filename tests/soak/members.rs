@@ -1,6 +1,7 @@
 //! A cluster whose slots move and whose primaries fail over.
 //!
-//! A primary is killed once its replica has all of its writes: no lock could survive the loss of its key.
+//! A primary is killed once its replica has all of its writes: no lock could survive the loss of
+//! its key.
 
 use std::time::Duration;
 
@@ -12,13 +13,19 @@ use crate::fault::Fault;
 use crate::share::KEYS;
 
 /// Faults of a cluster.
-const FAULTS: [Fault; 5] =
-    [Fault::MoveSlot, Fault::FailOver, Fault::StopPrimary, Fault::KillPrimary, Fault::KillConnections];
+const FAULTS: [Fault; 5] = [
+    Fault::MoveSlot,
+    Fault::FailOver,
+    Fault::StopPrimary,
+    Fault::KillPrimary,
+    Fault::KillConnections,
+];
 
 /// Number of primaries, each of which has a replica.
 const PRIMARIES: usize = 3;
 
-/// A cluster. Each fault hits the primary that serves the lock, and is over when the cluster has recovered.
+/// A cluster. Each fault hits the primary that serves the lock, and is over when the cluster has
+/// recovered.
 pub(crate) struct Members(Cluster);
 
 impl Members {

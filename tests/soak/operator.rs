@@ -1,5 +1,6 @@
-//! Operators: each breaks the lock in the way that keeps the promise, `rlock break` without `--now`. That leaves the lock in
-//! place until its holder has stopped the command. At the end one takes each lock.
+//! Operators: each breaks the lock in the way that keeps the promise, `rlock break` without
+//! `--now`. That leaves the lock in place until its holder has stopped the command. At the end one
+//! takes each lock.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -25,22 +26,45 @@ pub(crate) struct Operators {
 impl Operators {
     /// Makes operators of the servers at `urls`, with their stderr in `log`.
     pub(crate) fn new(urls: String, log: File) -> Self {
-        Self { urls, log, running: Vec::new(), endings: Vec::new() }
+        Self {
+            urls,
+            log,
+            running: Vec::new(),
+            endings: Vec::new(),
+        }
     }
 
     /// Starts one more, which breaks the lock `key`.
     pub(crate) fn break_lock(&mut self, key: &str) -> Result<()> {
         let mut command = clean(RLOCK);
-        command.args(["break", "--yes", "--log", "json", "--key", key, "--node", &self.urls]);
-        let child = command.stdout(Stdio::null()).stderr(self.log.try_clone()?).spawn()?;
+        command.args([
+            "break", "--yes", "--log", "json", "--key", key, "--node", &self.urls,
+        ]);
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(self.log.try_clone()?)
+            .spawn()?;
         self.running.push((Instant::now(), child));
         Ok(())
     }
 
-    /// Takes the lock `key`, which must be free, and gives it back. No lease is left that a server which is back could have forgotten.
+    /// Takes the lock `key`, which must be free, and gives it back. No lease is left that a server
+    /// which is back could have forgotten.
     pub(crate) fn take_lock(&self, key: &str) -> Result<()> {
         let mut command = clean(RLOCK);
-        command.args(["run", "--wait", "5s", "--restart-guard", "0", "--key", key, "--node", &self.urls, "--", "true"]);
+        command.args([
+            "run",
+            "--wait",
+            "5s",
+            "--restart-guard",
+            "0",
+            "--key",
+            key,
+            "--node",
+            &self.urls,
+            "--",
+            "true",
+        ]);
         let status = command.stderr(self.log.try_clone()?).status()?;
         ensure!(status.success(), "{key} is not free at the end: {status}");
         Ok(())

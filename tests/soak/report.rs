@@ -16,7 +16,8 @@ const LONGEST_GAP: Duration = Duration::from_secs(15);
 /// Most seconds per loss of a key beside a server that is away, or was.
 const SECONDS_A_LOSS: u64 = 30;
 
-/// Ends of an rlock that are allowed: 0, no majority, busy until the end of its wait, lost, killed by the soak.
+/// Ends of an rlock that are allowed: 0, no majority, busy until the end of its wait, lost, killed
+/// by the soak.
 const ENDINGS: &[Ending] = &[0, 69, 75, 79, -9];
 
 /// Ends of a break that are allowed: broken, released meanwhile, no majority.
@@ -56,54 +57,104 @@ impl Report<'_> {
         };
         let overlaps = &self.verdict.overlaps;
         match self.plan.overlaps {
-            Overlaps::None => complain(!overlaps.is_empty(), format!("{} overlaps", overlaps.len())),
-            Overlaps::WithinALease => {
-                complain(self.longest() > TTL, "a command ran on beside another for longer than a lease".to_owned());
+            Overlaps::None => {
+                complain(!overlaps.is_empty(), format!("{} overlaps", overlaps.len()))
             }
-            Overlaps::Some => complain(overlaps.is_empty(), "the planted bug was not seen".to_owned()),
+            Overlaps::WithinALease => {
+                complain(
+                    self.longest() > TTL,
+                    "a command ran on beside another for longer than a lease".to_owned(),
+                );
+            }
+            Overlaps::Some => complain(
+                overlaps.is_empty(),
+                "the planted bug was not seen".to_owned(),
+            ),
         }
         // A server that has lost its fence counter goes by its clock, which is set back here.
-        let falls = if matches!(self.plan.overlaps, Overlaps::None) { self.verdict.falls.len() } else { 0 };
+        let falls = if matches!(self.plan.overlaps, Overlaps::None) {
+            self.verdict.falls.len()
+        } else {
+            0
+        };
         complain(falls > 0, format!("{falls} fences not above the last"));
-        for (program, endings, usual) in [("rlock", &self.rlocks, ENDINGS), ("rlock break", &self.breaks, BREAKS)] {
+        for (program, endings, usual) in [
+            ("rlock", &self.rlocks, ENDINGS),
+            ("rlock break", &self.breaks, BREAKS),
+        ] {
             let odd = counted(endings.iter().filter(|ending| !usual.contains(ending)));
             complain(!odd.is_empty(), format!("{program} ended oddly: {odd}"));
         }
-        complain(!self.keys.is_empty(), format!("keys left: {}", self.keys.join(" ")));
-        complain(!self.processes.is_empty(), format!("processes left: {}", self.processes.join(" ")));
+        complain(
+            !self.keys.is_empty(),
+            format!("keys left: {}", self.keys.join(" ")),
+        );
+        complain(
+            !self.processes.is_empty(),
+            format!("processes left: {}", self.processes.join(" ")),
+        );
         let gap = self.longest_gap();
-        complain(gap > LONGEST_GAP, format!("no fault was injected for {} s", gap.as_secs()));
+        complain(
+            gap > LONGEST_GAP,
+            format!("no fault was injected for {} s", gap.as_secs()),
+        );
         let enough = self.length.as_secs() / self.plan.seconds_a_fault;
         let times = self.events.len();
-        complain((times as u64) < enough, format!("only {times} faults in {} s", self.length.as_secs()));
+        complain(
+            (times as u64) < enough,
+            format!("only {times} faults in {} s", self.length.as_secs()),
+        );
         if self.plan.faults().any(|fault| fault == Fault::Away) {
             let is_loss = |fault| matches!(fault, Fault::LoseMeanwhile | Fault::LoseThereafter);
-            let times = self.events.iter().filter(|event| is_loss(event.fault)).count();
+            let times = self
+                .events
+                .iter()
+                .filter(|event| is_loss(event.fault))
+                .count();
             let enough = self.length.as_secs() / SECONDS_A_LOSS;
-            complain((times as u64) < enough, format!("only {times} keys lost in {} s", self.length.as_secs()));
+            complain(
+                (times as u64) < enough,
+                format!("only {times} keys lost in {} s", self.length.as_secs()),
+            );
         }
         found
     }
 
     fn longest(&self) -> Duration {
-        self.verdict.overlaps.iter().map(|overlap| overlap.length).max().unwrap_or_default()
+        self.verdict
+            .overlaps
+            .iter()
+            .map(|overlap| overlap.length)
+            .max()
+            .unwrap_or_default()
     }
 
-    /// Returns the longest time between two faults, or between one of them and the begin or the end.
+    /// Returns the longest time between two faults, or between one of them and the begin or the
+    /// end.
     fn longest_gap(&self) -> Duration {
         let at = self.events.iter().map(|event| event.at);
         let ends = std::iter::once(self.begin + self.length);
         let mut last = self.begin;
-        at.chain(ends).map(|at| at.saturating_sub(std::mem::replace(&mut last, at))).max().unwrap_or_default()
+        at.chain(ends)
+            .map(|at| at.saturating_sub(std::mem::replace(&mut last, at)))
+            .max()
+            .unwrap_or_default()
     }
 
-    /// Returns a row for each kind of fault. Each overlap and each fence that fell counts for the last fault before it.
+    /// Returns a row for each kind of fault. Each overlap and each fence that fell counts for the
+    /// last fault before it.
     fn rows(&self) -> BTreeMap<Fault, Row> {
         let mut rows: BTreeMap<Fault, Row> = BTreeMap::new();
         for event in self.events {
             rows.entry(event.fault).or_default().times += 1;
         }
-        let cause = |at: Duration| self.events.iter().rev().find(|event| event.at <= at).map(|event| event.fault);
+        let cause = |at: Duration| {
+            self.events
+                .iter()
+                .rev()
+                .find(|event| event.at <= at)
+                .map(|event| event.fault)
+        };
         for overlap in &self.verdict.overlaps {
             if let Some(fault) = cause(overlap.at) {
                 let row = rows.entry(fault).or_default();
@@ -121,20 +172,39 @@ impl Report<'_> {
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { plan, verdict, .. } = self;
-        let title = format!("{}: {}, {} s of faults", plan.name, plan.title, self.length.as_secs());
+        let title = format!(
+            "{}: {}, {} s of faults",
+            plan.name,
+            plan.title,
+            self.length.as_secs()
+        );
         writeln!(f, "{title}\n")?;
         let head = ["fault", "times", "overlaps", "longest", "fences fell"].map(str::to_owned);
         let cells = |(fault, row): (Fault, Row)| {
-            let longest = if row.overlaps == 0 { "-".to_owned() } else { millis(row.longest) };
+            let longest = if row.overlaps == 0 {
+                "-".to_owned()
+            } else {
+                millis(row.longest)
+            };
             let counts = [row.times, row.overlaps, row.falls].map(|count| count.to_string());
             let [times, overlaps, falls] = counts;
             [fault.name().to_owned(), times, overlaps, longest, falls]
         };
-        let table: Vec<[String; 5]> = std::iter::once(head).chain(self.rows().into_iter().map(cells)).collect();
+        let table: Vec<[String; 5]> = std::iter::once(head)
+            .chain(self.rows().into_iter().map(cells))
+            .collect();
         writeln!(f, "{}", aligned(&table))?;
-        let [gap, wait, idle] =
-            [self.longest_gap(), verdict.longest_wait, verdict.longest_idle].map(|span| span.as_secs_f64());
-        writeln!(f, "faults: {}, the longest time without one {gap:.1} s", self.events.len())?;
+        let [gap, wait, idle] = [
+            self.longest_gap(),
+            verdict.longest_wait,
+            verdict.longest_idle,
+        ]
+        .map(|span| span.as_secs_f64());
+        writeln!(
+            f,
+            "faults: {}, the longest time without one {gap:.1} s",
+            self.events.len()
+        )?;
         writeln!(
             f,
             "grants: {}; overlaps: {}, the longest {}; fences not above the last: {}",
@@ -143,14 +213,26 @@ impl fmt::Display for Report<'_> {
             millis(self.longest()),
             verdict.falls.len()
         )?;
-        writeln!(f, "longest time from start to command {wait:.1} s, without any command {idle:.1} s")?;
+        writeln!(
+            f,
+            "longest time from start to command {wait:.1} s, without any command {idle:.1} s"
+        )?;
         writeln!(f, "exit codes: {}", counted(&self.rlocks))?;
         if !self.breaks.is_empty() {
             writeln!(f, "exit codes of rlock break: {}", counted(&self.breaks))?;
         }
-        writeln!(f, "keys left: {}; processes left: {}", self.keys.len(), self.processes.len())?;
+        writeln!(
+            f,
+            "keys left: {}; processes left: {}",
+            self.keys.len(),
+            self.processes.len()
+        )?;
         let complaints = self.complaints();
-        if complaints.is_empty() { write!(f, "as it should be") } else { write!(f, "WRONG: {}", complaints.join("; ")) }
+        if complaints.is_empty() {
+            write!(f, "as it should be")
+        } else {
+            write!(f, "WRONG: {}", complaints.join("; "))
+        }
     }
 }
 

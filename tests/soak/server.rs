@@ -1,4 +1,5 @@
-//! A server that is hurt: beside what the kit can do to one, a slow way to it, and questions that end.
+//! A server that is hurt: beside what the kit can do to one, a slow way to it, and questions that
+//! end.
 
 use std::net::Ipv4Addr;
 use std::ops::{Deref, DerefMut};
@@ -11,7 +12,8 @@ use testkit::{Delay, Proxy};
 
 use crate::{network, tool};
 
-/// Delays on a slow way in ms, drawn anew for each request or reply. The node timeout of the contenders is 150 ms.
+/// Delays on a slow way in ms, drawn anew for each request or reply. The node timeout of the
+/// contenders is 150 ms.
 const SLOW: std::ops::RangeInclusive<u64> = 50..=400;
 
 /// A server, and a second way to it that can be slow.
@@ -30,16 +32,31 @@ pub(crate) enum Direction {
 }
 
 impl Server {
-    /// Starts a server. If it `keeps` its data, they are in an append-only file, which a SIGKILL does not hurt.
+    /// Starts a server. If it `keeps` its data, they are in an append-only file, which a SIGKILL
+    /// does not hurt.
     pub(crate) fn start(keeps: bool) -> Result<Self> {
         let append = if keeps { "yes" } else { "no" };
-        let all = ["--bind", "0.0.0.0", "--protected-mode", "no", "--appendonly", append, "--appendfsync", "no"];
+        let all = [
+            "--bind",
+            "0.0.0.0",
+            "--protected-mode",
+            "no",
+            "--appendonly",
+            append,
+            "--appendfsync",
+            "no",
+        ];
         let redis = testkit::Server::tcp_with_clock(&all);
         let slow: [Arc<AtomicBool>; 2] = Default::default();
         let delay = |slow: &Arc<AtomicBool>| {
             let slow = Arc::clone(slow);
-            let delay =
-                move || Duration::from_millis(if slow.load(Ordering::Relaxed) { fastrand::u64(SLOW) } else { 0 });
+            let delay = move || {
+                Duration::from_millis(if slow.load(Ordering::Relaxed) {
+                    fastrand::u64(SLOW)
+                } else {
+                    0
+                })
+            };
             Box::new(delay) as Delay
         };
         let directions = slow.clone();
@@ -48,10 +65,15 @@ impl Server {
         Ok(Self { redis, proxy, slow })
     }
 
-    /// Returns its address for the contender `number`, on a network address of its own, so that the contender can be cut off
-    /// alone. Every other contender gets the proxy's, so that a slow server is not slow for all.
+    /// Returns its address for the contender `number`, on a network address of its own, so that the
+    /// contender can be cut off alone. Every other contender gets the proxy's, so that a slow
+    /// server is not slow for all.
     pub(crate) fn url_for(&self, contender: usize) -> String {
-        let port = if contender.is_multiple_of(2) { self.proxy.port() } else { self.port() };
+        let port = if contender.is_multiple_of(2) {
+            self.proxy.port()
+        } else {
+            self.port()
+        };
         format!("redis://{}:{port}", network::address(contender))
     }
 

@@ -1,6 +1,8 @@
-//! A service with sentinels whose primaries fail over, also with the loss of writes that no replica has.
+//! A service with sentinels whose primaries fail over, also with the loss of writes that no replica
+//! has.
 //!
-//! The contenders have a restart guard, so rlock promises that no failover makes two of them hold the lock.
+//! The contenders have a restart guard, so rlock promises that no failover makes two of them hold
+//! the lock.
 
 use anyhow::Result;
 use testkit::{Server, Watched};
@@ -34,10 +36,21 @@ pub(crate) struct Service {
 impl Service {
     /// Starts a primary, two replicas and three sentinels.
     pub(crate) fn start(cuts: bool) -> Self {
-        // Servers and sentinels ask each other from an address of their own, so that clients still reach a server that is cut off.
-        let server = ["--bind-source-addr", INTERNAL, "--replica-announce-ip", "127.0.0.1", "--protected-mode", "no"];
+        // Servers and sentinels ask each other from an address of their own, so that clients still
+        // reach a server that is cut off.
+        let server = [
+            "--bind-source-addr",
+            INTERNAL,
+            "--replica-announce-ip",
+            "127.0.0.1",
+            "--protected-mode",
+            "no",
+        ];
         let sentinel = format!("bind-source-addr {INTERNAL}\nsentinel announce-ip 127.0.0.1\n");
-        Self { set: Watched::with(&server, &sentinel), cuts }
+        Self {
+            set: Watched::with(&server, &sentinel),
+            cuts,
+        }
     }
 
     /// Stops a primary for a moment, or until a replica has taken over.
@@ -60,7 +73,8 @@ impl Service {
         self.set.servers[primary].come_back();
     }
 
-    /// Cuts a primary off from sentinels and replicas, for a moment or until one has taken over. Clients go on writing to it.
+    /// Cuts a primary off from sentinels and replicas, for a moment or until one has taken over.
+    /// Clients go on writing to it.
     fn split(&self, primary: usize, random: &mut fastrand::Rng) -> Result<()> {
         let cuts = Cut::internal(self.set.servers[primary].port())?;
         if random.u8(..4) == 0 {
@@ -75,7 +89,13 @@ impl Service {
     /// Stops one sentinel, or two, without which no grant and no renewal is confirmed.
     fn stop_sentinels(&self, random: &mut fastrand::Rng) {
         let first = random.usize(..self.set.sentinels.len());
-        let stopped = self.set.sentinels.iter().cycle().skip(first).take(random.usize(1..=2));
+        let stopped = self
+            .set
+            .sentinels
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(random.usize(1..=2));
         stopped.clone().for_each(testkit::Sentinel::freeze);
         pause(random, 50..4000);
         stopped.for_each(testkit::Sentinel::thaw);

@@ -21,13 +21,19 @@ pub(crate) struct Ask {
 impl Ask {
     /// Returns the first lock alone, for itself.
     pub(crate) fn first() -> Self {
-        Self { keys: &KEYS[..1], kind: "x" }
+        Self {
+            keys: &KEYS[..1],
+            kind: "x",
+        }
     }
 
     /// Draws some of the locks, and a kind.
     pub(crate) fn draw() -> Self {
         let keys = [&KEYS[..1], &KEYS[1..], &KEYS][fastrand::usize(..3)];
-        Self { keys, kind: ["x", "s", "k"][fastrand::usize(..3)] }
+        Self {
+            keys,
+            kind: ["x", "s", "k"][fastrand::usize(..3)],
+        }
     }
 
     /// Returns the options of rlock.
@@ -37,7 +43,10 @@ impl Ask {
             "k" => &["--slots", SLOTS],
             _ => &[],
         };
-        self.keys.iter().flat_map(|key| ["--key", *key]).chain(kind.iter().copied())
+        self.keys
+            .iter()
+            .flat_map(|key| ["--key", *key])
+            .chain(kind.iter().copied())
     }
 }
 
@@ -94,17 +103,34 @@ pub(crate) struct Held {
 impl Held {
     /// Returns the locks of this process: what rlock told it, and the `kind` that was asked for.
     pub(crate) fn ours(kind: &str) -> Result<Vec<Self>> {
-        let list = |name: &str| std::env::var(name).map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>());
+        let list = |name: &str| {
+            std::env::var(name).map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>())
+        };
         let (keys, fences) = (list("RLOCK_KEY")?, list("RLOCK_FENCE")?);
         let shares = match kind {
-            "k" => list("RLOCK_SLOT")?.into_iter().map(|slot| format!("k{slot}")).collect(),
+            "k" => list("RLOCK_SLOT")?
+                .into_iter()
+                .map(|slot| format!("k{slot}"))
+                .collect(),
             kind => vec![kind.to_owned(); keys.len()],
         };
         if fences.len() != keys.len() || shares.len() != keys.len() {
-            bail!("{} keys, {} fences, {} slots", keys.len(), fences.len(), shares.len());
+            bail!(
+                "{} keys, {} fences, {} slots",
+                keys.len(),
+                fences.len(),
+                shares.len()
+            );
         }
         let each = keys.into_iter().zip(fences).zip(shares);
-        each.map(|((key, fence), share)| Ok(Self { key, fence: fence.parse()?, share: share.parse()? })).collect()
+        each.map(|((key, fence), share)| {
+            Ok(Self {
+                key,
+                fence: fence.parse()?,
+                share: share.parse()?,
+            })
+        })
+        .collect()
     }
 }
 
@@ -120,7 +146,13 @@ impl FromStr for Held {
 
     fn from_str(text: &str) -> Result<Self> {
         let words: Vec<&str> = text.split('=').collect();
-        let [key, fence, share] = words[..] else { bail!("no lock: {text}") };
-        Ok(Self { key: key.to_owned(), fence: fence.parse()?, share: share.parse()? })
+        let [key, fence, share] = words[..] else {
+            bail!("no lock: {text}")
+        };
+        Ok(Self {
+            key: key.to_owned(),
+            fence: fence.parse()?,
+            share: share.parse()?,
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! The tools that inject faults. Each has a limit: while the soak waits for one, no other fault is injected.
+//! The tools that inject faults. Each has a limit: while the soak waits for one, no other fault is
+//! injected.
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,6 +11,14 @@ pub(crate) fn run(tool: &str, words: &[&str]) -> Result<String> {
     limited.args(["--signal=KILL", "5", tool]).args(words);
     let output = limited.output().context("timeout (coreutils) is needed")?;
     let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{tool} {}: {}: {}", words.join(" "), output.status, told.trim_end());
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    ensure!(
+        output.status.success(),
+        "{tool} {}: {}: {}",
+        words.join(" "),
+        output.status,
+        told.trim_end()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .trim_end()
+        .to_owned())
 }

@@ -56,23 +56,47 @@ impl Verdict {
         let mut verdict = Self::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let [what, locks, at, pid, started] = words[..] else { bail!("a broken line: {line}") };
+            let [what, locks, at, pid, started] = words[..] else {
+                bail!("a broken line: {line}")
+            };
             let [at, started] = [at.parse()?, started.parse()?].map(Duration::from_nanos);
             let run = (pid.parse()?, locks);
             if what == "end" {
-                runs.get_mut(&run).context("an end without a beginning")?.end = at;
+                runs.get_mut(&run)
+                    .context("an end without a beginning")?
+                    .end = at;
                 continue;
             }
             let end = witness::last_tick(dir, run.0, locks).map_or(at, Duration::from_nanos);
             let locks = locks.split(',').map(str::parse).collect::<Result<_>>()?;
-            runs.insert(run, Run { locks, begin: at, end, beside: what == "beside" });
+            runs.insert(
+                run,
+                Run {
+                    locks,
+                    begin: at,
+                    end,
+                    beside: what == "beside",
+                },
+            );
             verdict.longest_wait = verdict.longest_wait.max(at.saturating_sub(started));
         }
         verdict.grants = runs.len();
         let mut stays: BTreeMap<String, Vec<Stay>> = BTreeMap::new();
-        for Run { locks, begin, end, beside } in runs.into_values() {
+        for Run {
+            locks,
+            begin,
+            end,
+            beside,
+        } in runs.into_values()
+        {
             for Held { key, fence, share } in locks {
-                stays.entry(key).or_default().push(Stay { fence, share, begin, end, beside });
+                stays.entry(key).or_default().push(Stay {
+                    fence,
+                    share,
+                    begin,
+                    end,
+                    beside,
+                });
             }
         }
         for stays in stays.values_mut() {
@@ -88,7 +112,10 @@ impl Verdict {
         let mut highest: BTreeMap<Share, u64> = BTreeMap::new();
         let mut free_since: Option<Duration> = None;
         for stay in stays {
-            let excluded = highest.iter().filter(|(share, _)| share.excludes(stay.share)).map(|(_, fence)| *fence);
+            let excluded = highest
+                .iter()
+                .filter(|(share, _)| share.excludes(stay.share))
+                .map(|(_, fence)| *fence);
             if excluded.max().is_some_and(|fence| fence >= stay.fence) {
                 self.falls.push(stay.begin);
             }
@@ -104,17 +131,24 @@ impl Verdict {
 
 /// Returns one overlap for each command beside which others began, however many.
 fn overlaps(stays: &[Stay]) -> impl Iterator<Item = Overlap> {
-    // By the number of the command beside which others began; their own, where only flock(2) saw it.
+    // By the number of the command beside which others began; their own, where only flock(2) saw
+    // it.
     let mut found: BTreeMap<usize, Overlap> = BTreeMap::new();
     let mut running: Vec<usize> = Vec::new();
     for (number, stay) in stays.iter().enumerate() {
         running.retain(|other| stays[*other].end > stay.begin);
-        let excluded = running.iter().copied().filter(|other| stays[*other].share.excludes(stay.share));
+        let excluded = running
+            .iter()
+            .copied()
+            .filter(|other| stays[*other].share.excludes(stay.share));
         let longest = excluded.max_by_key(|other| stays[*other].end);
         if longest.is_some() || stay.beside {
             let loser = longest.unwrap_or(number);
             let until = longest.map_or(stay.begin, |loser| stays[loser].end.min(stay.end));
-            let overlap = found.entry(loser).or_insert(Overlap { at: stay.begin, length: Duration::ZERO });
+            let overlap = found.entry(loser).or_insert(Overlap {
+                at: stay.begin,
+                length: Duration::ZERO,
+            });
             overlap.length = overlap.length.max(until.saturating_sub(overlap.at));
         }
         running.push(number);

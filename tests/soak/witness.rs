@@ -1,4 +1,5 @@
-//! The command of the contenders: it logs when it began and when it ended, with flock(2) as a second opinion.
+//! The command of the contenders: it logs when it began and when it ended, with flock(2) as a
+//! second opinion.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -20,8 +21,9 @@ pub(crate) const WORD: &str = "--witness";
 /// Variable with the start of its rlock, in ns since boot, for the log.
 pub(crate) const STARTED: &str = "SOAK_STARTED";
 
-/// Runs `--witness DIR MS KIND`: it writes one line when it begins and one when it ends, each in one write. Every millisecond it
-/// writes the time into a file of its own, which is left behind if the witness is killed.
+/// Runs `--witness DIR MS KIND`: it writes one line when it begins and one when it ends, each in
+/// one write. Every millisecond it writes the time into a file of its own, which is left behind if
+/// the witness is killed.
 pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let dir = words.next().context("a directory")?;
     let dir = Path::new(&dir);
@@ -32,10 +34,17 @@ pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
         // SAFETY: no handler is installed.
         unsafe { signal(Signal::SIGTERM, SigHandler::SigIgn) }?;
     }
-    let locks = ours.iter().map(Held::to_string).collect::<Vec<_>>().join(",");
+    let locks = ours
+        .iter()
+        .map(Held::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
     let pid = std::process::id();
     let started = std::env::var(STARTED)?;
-    let mut log = OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
+    let mut log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(dir.join("log"))?;
     let mut say = |what: &str, at: Duration| {
         let line = format!("{what} {locks} {} {pid} {started}\n", at.as_nanos());
         log.write_all(line.as_bytes())
@@ -56,7 +65,8 @@ pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     Ok(std::fs::remove_file(ticking)?)
 }
 
-/// Takes a file lock for each of the locks, in the same way; `None` if another witness that still runs has one that excludes it.
+/// Takes a file lock for each of the locks, in the same way; `None` if another witness that still
+/// runs has one that excludes it.
 fn second_opinion(dir: &Path, ours: &[Held]) -> Result<Option<Vec<Flock<File>>>> {
     let mut files = Vec::new();
     for Held { key, share, .. } in ours {
@@ -72,7 +82,11 @@ fn second_opinion(dir: &Path, ours: &[Held]) -> Result<Option<Vec<Flock<File>>>>
     let mut taken = Vec::new();
     for (name, how) in files {
         let path = dir.join(format!("second-opinion-{name}"));
-        let Some(lock) = taken_from_the_dead(OpenOptions::new().create(true).append(true).open(path)?, how)? else {
+        let Some(lock) = taken_from_the_dead(
+            OpenOptions::new().create(true).append(true).open(path)?,
+            how,
+        )?
+        else {
             return Ok(None);
         };
         taken.push(lock);
@@ -80,8 +94,8 @@ fn second_opinion(dir: &Path, ours: &[Held]) -> Result<Option<Vec<Flock<File>>>>
     Ok(Some(taken))
 }
 
-/// Takes the lock of `file`, when no process has it but killed ones: on a busy machine the kernel needs a while to take those down. `None`
-/// if another has it.
+/// Takes the lock of `file`, when no process has it but killed ones: on a busy machine the kernel
+/// needs a while to take those down. `None` if another has it.
 fn taken_from_the_dead(mut file: File, how: FlockArg) -> Result<Option<Flock<File>>> {
     let inode = file.metadata()?.ino();
     // Between its kill and its exit a process looks as if it ran.
@@ -104,8 +118,12 @@ fn taken_from_the_dead(mut file: File, how: FlockArg) -> Result<Option<Flock<Fil
 fn holders(inode: u64) -> Result<Vec<i32>> {
     let is_of = |file: &str| file.rsplit(':').next() == Some(inode.to_string().as_str());
     let locks = std::fs::read_to_string("/proc/locks")?;
-    let lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let ours = lines.filter(|words| words.get(1) == Some(&"FLOCK") && words.get(5).is_some_and(|file| is_of(file)));
+    let lines = locks
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = lines.filter(|words| {
+        words.get(1) == Some(&"FLOCK") && words.get(5).is_some_and(|file| is_of(file))
+    });
     Ok(ours.filter_map(|words| words[4].parse().ok()).collect())
 }
 
@@ -115,10 +133,14 @@ fn ticks(dir: &Path, pid: u32, locks: &str) -> PathBuf {
 
 /// Returns the last tick of a command that has not logged its end.
 pub(crate) fn last_tick(dir: &Path, pid: u32, locks: &str) -> Option<u64> {
-    std::fs::read_to_string(ticks(dir, pid, locks)).ok()?.parse().ok()
+    std::fs::read_to_string(ticks(dir, pid, locks))
+        .ok()?
+        .parse()
+        .ok()
 }
 
-/// Waits until all witnesses, rlocks and guards of the directory have ended. Returns those that have not after `limit`.
+/// Waits until all witnesses, rlocks and guards of the directory have ended. Returns those that
+/// have not after `limit`.
 pub(crate) fn outliving(dir: &Path, limit: Duration) -> Result<Vec<String>> {
     let begin = Instant::now();
     loop {
@@ -138,7 +160,11 @@ fn living(dir: &Path) -> Result<Vec<String>> {
         let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ");
         if words.contains(&wanted) && words.contains(WORD) {
-            found.push(format!("{} ({})", entry.file_name().to_string_lossy(), words.trim()));
+            found.push(format!(
+                "{} ({})",
+                entry.file_name().to_string_lossy(),
+                words.trim()
+            ));
         }
     }
     Ok(found)

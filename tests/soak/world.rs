@@ -57,12 +57,14 @@ pub(crate) struct World {
     hurt: Vec<Instant>,
     /// Time for which a server that is back grants nothing.
     guard: Duration,
-    /// Rest of a server after each fault: until earlier leases are over, and it surely answers again.
+    /// Rest of a server after each fault: until earlier leases are over, and it surely answers
+    /// again.
     rest: Duration,
-    /// End of the time for which each contender's rlock is stopped, or its guard may be missing: not both at once.
+    /// End of the time for which each contender's rlock is stopped, or its guard may be missing:
+    /// not both at once.
     frail: Vec<Instant>,
-    /// End of the leases of locks that were released while a server's writes were paused: it drops the release when the client
-    /// exits.
+    /// End of the leases of locks that were released while a server's writes were paused: it drops
+    /// the release when the client exits.
     unreleased: Option<Instant>,
     events: Vec<Event>,
     /// The events and their targets, for the analysis of a failure.
@@ -81,7 +83,9 @@ impl World {
     ) -> Self {
         let now = Instant::now();
         let (hurt, frail) = (vec![now; servers.len()], vec![now; contenders.len()]);
-        let faults = plan.faults().filter(|fault| cuts || !matches!(fault, Fault::Partition | Fault::LoseReplies));
+        let faults = plan
+            .faults()
+            .filter(|fault| cuts || !matches!(fault, Fault::Partition | Fault::LoseReplies));
         Self {
             faults: faults.collect(),
             guard: plan.restart_guard().unwrap_or_default(),
@@ -116,12 +120,16 @@ impl World {
 
     /// Lets an operator take each lock and give it back.
     pub(crate) fn take_each_lock(&self) -> Result<()> {
-        self.keys.iter().try_for_each(|key| self.operators.take_lock(key))
+        self.keys
+            .iter()
+            .try_for_each(|key| self.operators.take_lock(key))
     }
 
     /// Waits for the end of the leases that no release has ended.
     pub(crate) fn await_unreleased(&self) {
-        let left = self.unreleased.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = self
+            .unreleased
+            .map(|until| until.saturating_duration_since(Instant::now()));
         std::thread::sleep(left.unwrap_or_default());
     }
 
@@ -132,10 +140,18 @@ impl World {
             let server = random.usize(..self.servers.len().max(1));
             // Most contenders wait; the holder is drawn as often as all others.
             let any = random.usize(..self.contenders.len());
-            let contender = if self.planted || random.bool() { self.holder().unwrap_or(any) } else { any };
+            let contender = if self.planted || random.bool() {
+                self.holder().unwrap_or(any)
+            } else {
+                any
+            };
             let at = now();
             if self.inject(fault, server, contender, random)? {
-                return self.note(at, fault, &format!("server {server}, contender {contender}"));
+                return self.note(
+                    at,
+                    fault,
+                    &format!("server {server}, contender {contender}"),
+                );
             }
         }
         Ok(())
@@ -144,19 +160,32 @@ impl World {
     /// Records a fault that began `at`.
     fn note(&mut self, at: Duration, fault: Fault, target: &str) -> Result<()> {
         self.events.push(Event { at, fault });
-        Ok(writeln!(self.log, "{} {} ({target})", at.as_nanos(), fault.name())?)
+        Ok(writeln!(
+            self.log,
+            "{} {} ({target})",
+            at.as_nanos(),
+            fault.name()
+        )?)
     }
 
     /// Injects `fault` if that server or contender may suffer it now.
-    fn inject(&mut self, fault: Fault, server: usize, contender: usize, random: &mut fastrand::Rng) -> Result<bool> {
+    fn inject(
+        &mut self,
+        fault: Fault,
+        server: usize,
+        contender: usize,
+        random: &mut fastrand::Rng,
+    ) -> Result<bool> {
         let short = Duration::from_millis(random.u64(50..2000));
         let long = TTL + Duration::from_millis(random.u64(100..1500));
         let either = if random.bool() { short } else { long };
         match fault {
-            Fault::Forget | Fault::Restart | Fault::RightClock => self.hurt(server, self.guard, |it| {
-                it.restart();
-                Ok(())
-            }),
+            Fault::Forget | Fault::Restart | Fault::RightClock => {
+                self.hurt(server, self.guard, |it| {
+                    it.restart();
+                    Ok(())
+                })
+            }
             Fault::Flush => self.hurt(server, self.guard, |it| it.ask(&["FLUSHALL"]).map(drop)),
             Fault::ClockJump => {
                 let jump = if random.bool() { 60 } else { -120 };
@@ -165,14 +194,17 @@ impl World {
                     Ok(())
                 })
             }
-            Fault::StopServer => self.hurt_until_mended(server, short, Mend::ContinueServer(server), |it| {
-                it.freeze();
-                Ok(())
-            }),
+            Fault::StopServer => {
+                self.hurt_until_mended(server, short, Mend::ContinueServer(server), |it| {
+                    it.freeze();
+                    Ok(())
+                })
+            }
             Fault::SlowRequests => self.slow(server, either, Direction::Requests),
             Fault::SlowReplies => self.slow(server, either, Direction::Replies),
             Fault::PauseWrites => {
-                let pauses = |it: &mut Server| it.ask(&["CLIENT", "PAUSE", "500", "WRITE"]).map(drop);
+                let pauses =
+                    |it: &mut Server| it.ask(&["CLIENT", "PAUSE", "500", "WRITE"]).map(drop);
                 let done = self.hurt(server, PAUSE, pauses)?;
                 if done {
                     self.unreleased = self.unreleased.max(Some(Instant::now() + PAUSE + TTL));
@@ -197,7 +229,9 @@ impl World {
             }
             Fault::StopRlock => Ok(self.stop_rlock(contender, short)),
             Fault::StopRlockLong => Ok(self.stop_rlock(contender, long)),
-            Fault::KillRlock => Ok(self.sound(contender).is_some_and(|pid| try_signal(pid, Signal::SIGKILL).is_ok())),
+            Fault::KillRlock => Ok(self
+                .sound(contender)
+                .is_some_and(|pid| try_signal(pid, Signal::SIGKILL).is_ok())),
             Fault::KillGuard => Ok(self.kill_guard(contender)),
             Fault::Break => self.break_lock(random),
             Fault::Away => self.take_away(server, short, random),
@@ -206,9 +240,14 @@ impl World {
         }
     }
 
-    /// Takes a server away while no other is hurt. Another one loses the key after `span`: before the first is back, or once
-    /// it has been back for long enough.
-    fn take_away(&mut self, away: usize, span: Duration, random: &mut fastrand::Rng) -> Result<bool> {
+    /// Takes a server away while no other is hurt. Another one loses the key after `span`: before
+    /// the first is back, or once it has been back for long enough.
+    fn take_away(
+        &mut self,
+        away: usize,
+        span: Duration,
+        random: &mut fastrand::Rng,
+    ) -> Result<bool> {
         let now = Instant::now();
         if (0..self.servers.len()).any(|server| self.is_hurt(server, now)) {
             return Ok(false);
@@ -227,11 +266,16 @@ impl World {
         };
         let count = self.servers.len();
         let server = (away + random.usize(1..count)) % count;
-        let words: &[_] = if random.bool() { &["DEL", KEYS[0]] } else { &["FLUSHALL"] };
+        let words: &[_] = if random.bool() {
+            &["DEL", KEYS[0]]
+        } else {
+            &["FLUSHALL"]
+        };
         let mut loss = Loss::new(server, words, away, back, rest, now + span);
         if random.bool() {
             // Due before the loss, which waits from the same time on.
-            self.mends.extend(loss.back.take().map(|back| (now + span, *back)));
+            self.mends
+                .extend(loss.back.take().map(|back| (now + span, *back)));
         }
         let rest = loss.ends() + NOTICED + rest;
         self.hurt[away] = rest;
@@ -253,7 +297,11 @@ impl World {
         if matches!(time, Time::Now) {
             let at = now();
             self.servers[server].ask(loss.words)?;
-            self.note(at, loss.fault(), &format!("{} on server {server}, beside server {away}", loss.words[0]))?;
+            self.note(
+                at,
+                loss.fault(),
+                &format!("{} on server {server}, beside server {away}", loss.words[0]),
+            )?;
         }
         let mut rest = Instant::now() + loss.rest;
         if let Some(back) = loss.back {
@@ -267,16 +315,26 @@ impl World {
 
     /// Whether all servers but `gone` have the key of one holder.
     fn have_one_holder(&self, gone: Option<usize>) -> bool {
-        let there = self.servers.iter().enumerate().filter(|(server, _)| Some(*server) != gone);
+        let there = self
+            .servers
+            .iter()
+            .enumerate()
+            .filter(|(server, _)| Some(*server) != gone);
         // A value is `TOKEN DETAILS`, and a server without the key answers nothing.
         let token = |value: String| value.split_once(' ').map(|(token, _)| token.to_owned());
-        let mut tokens = there.map(|(_, server)| server.ask(&["GET", KEYS[0]]).ok().and_then(token));
-        let Some(Some(first)) = tokens.next() else { return false };
+        let mut tokens =
+            there.map(|(_, server)| server.ask(&["GET", KEYS[0]]).ok().and_then(token));
+        let Some(Some(first)) = tokens.next() else {
+            return false;
+        };
         tokens.all(|other| other.as_ref() == Some(&first))
     }
 
     fn stop_rlock(&mut self, contender: usize, span: Duration) -> bool {
-        let Some(pid) = self.sound(contender).filter(|pid| try_signal(*pid, Signal::SIGSTOP).is_ok()) else {
+        let Some(pid) = self
+            .sound(contender)
+            .filter(|pid| try_signal(*pid, Signal::SIGSTOP).is_ok())
+        else {
             return false;
         };
         self.frail[contender] = Instant::now() + span + Duration::from_millis(200);
@@ -285,7 +343,10 @@ impl World {
     }
 
     fn kill_guard(&mut self, contender: usize) -> bool {
-        let Some(guard) = self.sound(contender).and_then(|pid| child_named(pid, "rlock-guard")) else {
+        let Some(guard) = self
+            .sound(contender)
+            .and_then(|pid| child_named(pid, "rlock-guard"))
+        else {
             return false;
         };
         // If its rlock can run, it starts another one in milliseconds.
@@ -302,7 +363,9 @@ impl World {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.operators.break_lock(self.keys[random.usize(..self.keys.len())]).map(|()| true)
+        self.operators
+            .break_lock(self.keys[random.usize(..self.keys.len())])
+            .map(|()| true)
     }
 
     fn slow(&mut self, server: usize, span: Duration, direction: Direction) -> Result<bool> {
@@ -320,7 +383,10 @@ impl World {
     /// Returns a command that runs, and its contender.
     fn command(&self) -> Option<(usize, i32)> {
         let command = |pid: &AtomicI32| child_named(pid.load(Ordering::Relaxed), "soak");
-        self.contenders.iter().enumerate().find_map(|(contender, pid)| Some((contender, command(pid)?)))
+        self.contenders
+            .iter()
+            .enumerate()
+            .find_map(|(contender, pid)| Some((contender, command(pid)?)))
     }
 
     /// Returns the contender's rlock, if it runs and its guard is there.
@@ -329,11 +395,21 @@ impl World {
         (pid > 0 && self.frail[contender] < Instant::now()).then_some(pid)
     }
 
-    /// Does `what` to a server, which is hurt for `span` and some rest. Of several servers only a minority is hurt at a time.
-    fn hurt(&mut self, server: usize, span: Duration, what: impl FnOnce(&mut Server) -> Result<()>) -> Result<bool> {
+    /// Does `what` to a server, which is hurt for `span` and some rest. Of several servers only a
+    /// minority is hurt at a time.
+    fn hurt(
+        &mut self,
+        server: usize,
+        span: Duration,
+        what: impl FnOnce(&mut Server) -> Result<()>,
+    ) -> Result<bool> {
         let now = Instant::now();
-        let others = (0..self.servers.len()).filter(|other| *other != server && self.hurt[*other] > now).count();
-        if self.is_hurt(server, now) || (self.servers.len() > 1 && others >= (self.servers.len() - 1) / 2) {
+        let others = (0..self.servers.len())
+            .filter(|other| *other != server && self.hurt[*other] > now)
+            .count();
+        if self.is_hurt(server, now)
+            || (self.servers.len() > 1 && others >= (self.servers.len() - 1) / 2)
+        {
             return Ok(false);
         }
         self.hurt[server] = now + span + self.rest;
@@ -341,10 +417,13 @@ impl World {
         Ok(true)
     }
 
-    /// Whether the server counts as hurt, or is not mended yet: on a busy machine a mend comes late.
+    /// Whether the server counts as hurt, or is not mended yet: on a busy machine a mend comes
+    /// late.
     fn is_hurt(&self, server: usize, now: Instant) -> bool {
         let mends_it = |mend: &Mend| match mend {
-            Mend::ContinueServer(hurt) | Mend::RightClock(hurt) | Mend::ComeBack(hurt) => *hurt == server,
+            Mend::ContinueServer(hurt) | Mend::RightClock(hurt) | Mend::ComeBack(hurt) => {
+                *hurt == server
+            }
             _ => false,
         };
         self.hurt[server] > now || self.mends.iter().any(|(_, mend)| mends_it(mend))
@@ -373,8 +452,9 @@ impl World {
         let ends = Instant::now() + span;
         while Instant::now() < ends {
             let now = Instant::now();
-            let (due, rest): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut self.mends).into_iter().partition(|(at, _)| *at <= now);
+            let (due, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.mends)
+                .into_iter()
+                .partition(|(at, _)| *at <= now);
             self.mends = rest;
             for (_, mend) in due {
                 self.mend(mend)?;
@@ -393,7 +473,8 @@ impl World {
                 loss.back.map_or(Ok(()), |back| self.mend(*back))?;
                 continue;
             }
-            // Not sooner: a server that is back too soon after a loss would be a second one without the key.
+            // Not sooner: a server that is back too soon after a loss would be a second one without
+            // the key.
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
             self.mend(mend)?;
         }

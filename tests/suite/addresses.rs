@@ -14,25 +14,56 @@ fn every_spelling_of_an_address_leads_to_the_server() {
         socket.clone(),
         format!("Redis+Unix://{socket}"),
     ] {
-        let told = rlock_words(["acquire", "-k", "job"]).node(&node).finish().code(0).silent().stdout.remove(0);
+        let told = rlock_words(["acquire", "-k", "job"])
+            .node(&node)
+            .finish()
+            .code(0)
+            .silent()
+            .stdout
+            .remove(0);
         assert_eq!(server.token(), told, "{node}");
-        rlock_words(["release", "-k", "job", "--token", &told]).node(&node).finish().code(0).silent();
+        rlock_words(["release", "-k", "job", "--token", &told])
+            .node(&node)
+            .finish()
+            .code(0)
+            .silent();
     }
     // The command inside is given the whole form.
-    rlock("job").node(&socket).sh("echo $RLOCK_NODE").printed(&[&format!("redis+unix://{socket}")]);
+    rlock("job")
+        .node(&socket)
+        .sh("echo $RLOCK_NODE")
+        .printed(&[&format!("redis+unix://{socket}")]);
 }
 
 #[test]
 fn a_user_on_a_unix_socket_is_that_of_the_address() {
     let server = Server::tcp(&[]);
-    server.cli(&["ACL", "SETUSER", "job", "on", ">hunter2", "allkeys", "allchannels", "+@all"]);
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "job",
+        "on",
+        ">hunter2",
+        "allkeys",
+        "allchannels",
+        "+@all",
+    ]);
     server.cli(&["CONFIG", "SET", "requirepass", "hunter3"]);
     let socket = server.socket().display().to_string();
     let run = |user: &str| rlock("job").node(&format!("redis+unix://{user}@{socket}"));
-    run("job:hunter2").sh("echo $RLOCK_NODE").code(0).silent().printed(&[&format!("redis+unix://job@{socket}")]);
-    run("job").env("RLOCK_PASSWORD", "hunter2").command(["true"]).code(0).silent();
+    run("job:hunter2")
+        .sh("echo $RLOCK_NODE")
+        .code(0)
+        .silent()
+        .printed(&[&format!("redis+unix://job@{socket}")]);
+    run("job")
+        .env("RLOCK_PASSWORD", "hunter2")
+        .command(["true"])
+        .code(0)
+        .silent();
     let told = run("job:hunter4").command(["true"]).code(77).printed(&[]);
-    told.said(&["the user or the password is wrong"]).never_said("hunter");
+    told.said(&["the user or the password is wrong"])
+        .never_said("hunter");
 }
 
 #[test]

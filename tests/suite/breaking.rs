@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Nodes, RLOCK, Rlock, Server, Session, alive, eventually, guard_of, rlock, rlock_words};
+use crate::support::{
+    Nodes, RLOCK, Rlock, Server, Session, alive, eventually, guard_of, rlock, rlock_words,
+};
 
 /// Returns `rlock break job`, to be completed.
 fn breaking(node: &str) -> Rlock {
@@ -10,17 +12,27 @@ fn breaking(node: &str) -> Rlock {
 }
 
 fn acquired(node: &str) -> String {
-    rlock_words(["acquire", "-k", "job", "--restart-guard", "off"]).node(node).finish().code(0).stdout.remove(0)
+    rlock_words(["acquire", "-k", "job", "--restart-guard", "off"])
+        .node(node)
+        .finish()
+        .code(0)
+        .stdout
+        .remove(0)
 }
 
 fn three() -> (Vec<Server>, String) {
     let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
-    let nodes = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
+    let nodes = servers
+        .iter()
+        .map(Server::url)
+        .collect::<Vec<_>>()
+        .join(",");
     (servers, nodes)
 }
 
 /// A script that ends on TERM, and prints that.
-const OBEDIENT: &str = "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+const OBEDIENT: &str =
+    "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
 
 #[test]
 fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
@@ -28,26 +40,69 @@ fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     let job = rlock("job").on(&server).args(["--ttl", "3s"]).hold(
         "trap 'redis-cli -s ${RLOCK_NODE#redis+unix://} get job; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
     );
-    let fence: u64 = server.cli(&["GET", "rlock:fence:{job}:job"]).parse().expect("a number");
-    let waiter = rlock("job").on(&server).args(["--", "sh", "-c", "echo next $RLOCK_FENCE"]).spawn();
-    let broken = breaking(&server.url()).finish().code(0).within(Duration::from_secs(3));
-    broken.mentions(&["job: held by tester@", "running sh", "broken: its holder released it"]);
-    let lost = job.finish().code(79).mentions(&["job: lost the lock", "tester@", "broke the lock", "being stopped"]);
-    let tombstone = lost.stdout.iter().find(|line| line.starts_with("broken ")).expect("a tombstone in its time");
-    assert!(tombstone.contains("\"broken\":{\"name\":\"tester@"), "{tombstone}");
+    let fence: u64 = server
+        .cli(&["GET", "rlock:fence:{job}:job"])
+        .parse()
+        .expect("a number");
+    let waiter = rlock("job")
+        .on(&server)
+        .args(["--", "sh", "-c", "echo next $RLOCK_FENCE"])
+        .spawn();
+    let broken = breaking(&server.url())
+        .finish()
+        .code(0)
+        .within(Duration::from_secs(3));
+    broken.mentions(&[
+        "job: held by tester@",
+        "running sh",
+        "broken: its holder released it",
+    ]);
+    let lost = job.finish().code(79).mentions(&[
+        "job: lost the lock",
+        "tester@",
+        "broke the lock",
+        "being stopped",
+    ]);
+    let tombstone = lost
+        .stdout
+        .iter()
+        .find(|line| line.starts_with("broken "))
+        .expect("a tombstone in its time");
+    assert!(
+        tombstone.contains("\"broken\":{\"name\":\"tester@"),
+        "{tombstone}"
+    );
     let next = waiter.finish().code(0).stdout.remove(0);
-    assert!(next.split(' ').nth(1).and_then(|number| number.parse().ok()) > Some(fence), "{next}");
+    assert!(
+        next.split(' ')
+            .nth(1)
+            .and_then(|number| number.parse().ok())
+            > Some(fence),
+        "{next}"
+    );
 }
 
 #[test]
 fn a_live_holder_hears_of_it_at_once_whatever_its_ttl() {
     for (count, options) in [(1, &[][..]), (1, &["-s"]), (3, &[]), (3, &["--slots", "2"])] {
         let nodes = Nodes::start(count);
-        let job = rlock("job").on_all(&nodes).args(options).args(["--ttl", "10m"]).hold("echo ready; exec sleep 60");
+        let job = rlock("job")
+            .on_all(&nodes)
+            .args(options)
+            .args(["--ttl", "10m"])
+            .hold("echo ready; exec sleep 60");
         for node in nodes.iter() {
-            eventually("it listens", || !node.cli(&["PUBSUB", "CHANNELS", "rlock:wake:{job}:*"]).is_empty());
+            eventually("it listens", || {
+                !node
+                    .cli(&["PUBSUB", "CHANNELS", "rlock:wake:{job}:*"])
+                    .is_empty()
+            });
         }
-        breaking(&nodes.url()).finish().code(0).within(Duration::from_secs(2)).mentions(&["its holder released it"]);
+        breaking(&nodes.url())
+            .finish()
+            .code(0)
+            .within(Duration::from_secs(2))
+            .mentions(&["its holder released it"]);
         job.finish().code(79);
     }
 }
@@ -55,8 +110,15 @@ fn a_live_holder_hears_of_it_at_once_whatever_its_ttl() {
 #[test]
 fn the_holder_of_a_lock_that_is_deleted_hears_of_it_at_once() {
     let nodes = Nodes::start(1);
-    let job = rlock("job").on_all(&nodes).args(["--ttl", "10m"]).hold("echo ready; exec sleep 60");
-    eventually("it listens", || !nodes[0].cli(&["PUBSUB", "CHANNELS", "rlock:wake:{job}:*"]).is_empty());
+    let job = rlock("job")
+        .on_all(&nodes)
+        .args(["--ttl", "10m"])
+        .hold("echo ready; exec sleep 60");
+    eventually("it listens", || {
+        !nodes[0]
+            .cli(&["PUBSUB", "CHANNELS", "rlock:wake:{job}:*"])
+            .is_empty()
+    });
     breaking(&nodes.url()).args(["--now"]).finish().code(0);
     job.finish().code(79).within(Duration::from_secs(2));
 }
@@ -78,46 +140,97 @@ fn a_command_that_ignores_term_is_killed_before_the_tombstone_goes() {
 #[test]
 fn several_nodes_are_entombed_and_freed() {
     let (servers, nodes) = three();
-    let job = rlock("job").node(&nodes).args(["--ttl", "3s", "--restart-guard", "off"]).hold(OBEDIENT);
+    let job = rlock("job")
+        .node(&nodes)
+        .args(["--ttl", "3s", "--restart-guard", "off"])
+        .hold(OBEDIENT);
     servers[2].freeze();
-    breaking(&nodes).finish().code(0).mentions(&["its holder released it"]);
+    breaking(&nodes)
+        .finish()
+        .code(0)
+        .mentions(&["its holder released it"]);
     servers[2].thaw();
     job.finish().code(79).mentions(&["broke the lock"]);
-    eventually("all are free", || servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0"));
+    eventually("all are free", || {
+        servers
+            .iter()
+            .all(|server| server.cli(&["EXISTS", "job"]) == "0")
+    });
 }
 
 #[test]
 fn a_lock_without_a_live_run_is_deleted_at_once_and_the_next_fence_is_higher() {
     let (servers, nodes) = three();
     let token = acquired(&nodes);
-    let counter = |server: &Server| server.cli(&["GET", "rlock:fence:{job}:job"]).parse::<u64>().expect("a number");
+    let counter = |server: &Server| {
+        server
+            .cli(&["GET", "rlock:fence:{job}:job"])
+            .parse::<u64>()
+            .expect("a number")
+    };
     let before = servers.iter().map(counter).max();
-    breaking(&nodes).finish().code(0).mentions(&["taken with acquire", "broken: the key was deleted"]);
-    assert!(servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0" && Some(counter(server)) > before));
+    breaking(&nodes)
+        .finish()
+        .code(0)
+        .mentions(&["taken with acquire", "broken: the key was deleted"]);
+    assert!(
+        servers
+            .iter()
+            .all(|server| server.cli(&["EXISTS", "job"]) == "0" && Some(counter(server)) > before)
+    );
     for verb in ["check", "renew", "release"] {
-        rlock_words([verb, "-k", "job", "--token", &token]).node(&nodes).finish().code(1).said(&["the lock is free"]);
+        rlock_words([verb, "-k", "job", "--token", &token])
+            .node(&nodes)
+            .finish()
+            .code(1)
+            .said(&["the lock is free"]);
     }
-    breaking(&nodes).finish().code(1).said(&["nothing to break"]).never_said("pattern");
-    let pattern = rlock_words(["break", "j*", "--yes"]).node(&nodes).finish().code(1);
-    pattern.said(&["j*: nothing to break: the lock is free; break takes no pattern, but inspect does"]);
+    breaking(&nodes)
+        .finish()
+        .code(1)
+        .said(&["nothing to break"])
+        .never_said("pattern");
+    let pattern = rlock_words(["break", "j*", "--yes"])
+        .node(&nodes)
+        .finish()
+        .code(1);
+    pattern.said(&[
+        "j*: nothing to break: the lock is free; break takes no pattern, but inspect does",
+    ]);
 }
 
 #[test]
 fn a_lock_of_another_number_of_nodes_is_78_and_is_broken_by_the_holders_list() {
     let (servers, nodes) = three();
-    let mut job = rlock("job").node(&nodes).args(["--ttl", "3s", "--restart-guard", "off"]).hold(OBEDIENT);
+    let mut job = rlock("job")
+        .node(&nodes)
+        .args(["--ttl", "3s", "--restart-guard", "off"])
+        .hold(OBEDIENT);
     let one = servers[0].url();
     for words in [&[][..], &["--now"], &["--foreign"]] {
-        let told = ["held by tester@", "with 3 nodes; we have 1:", "same list everywhere"];
+        let told = [
+            "held by tester@",
+            "with 3 nodes; we have 1:",
+            "same list everywhere",
+        ];
         breaking(&one).args(words).finish().code(78).said(&told);
     }
     assert!(servers[0].cli(&["GET", "job"]).contains("\"n\":3") && job.is_running());
-    let shown = rlock_words(["inspect", "job"]).node(&one).finish().code(0).stdout.join("\n");
+    let shown = rlock_words(["inspect", "job"])
+        .node(&one)
+        .finish()
+        .code(0)
+        .stdout
+        .join("\n");
     assert!(shown.contains("with 3 nodes; we have 1:"), "{shown}");
     breaking(&nodes).finish().code(0);
     job.finish().code(79).mentions(&["broke the lock"]);
     acquired(&one);
-    breaking(&nodes).args(["--now"]).finish().code(78).said(&["with 1 node; we have 3:"]);
+    breaking(&nodes)
+        .args(["--now"])
+        .finish()
+        .code(78)
+        .said(&["with 1 node; we have 3:"]);
     breaking(&one).finish().code(0);
 }
 
@@ -126,20 +239,46 @@ fn now_deletes_and_the_holder_does_not_set_it_again() {
     let (servers, nodes) = three();
     let mut job = rlock("job")
         .node(&nodes)
-        .args(["--ttl", "3s", "--restart-guard", "off", "--", "sh", "-c", "echo self $$; sleep 60"])
+        .args([
+            "--ttl",
+            "3s",
+            "--restart-guard",
+            "off",
+            "--",
+            "sh",
+            "-c",
+            "echo self $$; sleep 60",
+        ])
         .spawn();
     let pid = job.wait_for_pid("self");
-    breaking(&nodes).args(["--now"]).finish().code(0).within(Duration::from_secs(2));
+    breaking(&nodes)
+        .args(["--now"])
+        .finish()
+        .code(0)
+        .within(Duration::from_secs(2));
     job.finish().code(79).mentions(&["the key is gone"]);
     assert!(!alive(pid));
-    assert!(servers.iter().all(|server| server.cli(&["EXISTS", "job"]) == "0"));
+    assert!(
+        servers
+            .iter()
+            .all(|server| server.cli(&["EXISTS", "job"]) == "0")
+    );
 }
 
 #[test]
 fn a_server_out_of_memory_still_lets_a_lock_be_deleted() {
     let server = Server::start();
-    let mut job =
-        rlock("job").on(&server).args(["--ttl", "3s", "--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+    let mut job = rlock("job")
+        .on(&server)
+        .args([
+            "--ttl",
+            "3s",
+            "--",
+            "sh",
+            "-c",
+            "echo self $$; exec sleep 60",
+        ])
+        .spawn();
     let pid = job.wait_for_pid("self");
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     breaking(&server.url()).finish().code(69).mentions(&["OOM"]);
@@ -153,23 +292,48 @@ fn a_foreign_value_is_deleted_only_by_that_name() {
     let server = Server::start();
     let node = server.url();
     server.cli(&["SET", "job", "f00dfeed"]);
-    breaking(&node).finish().code(64).said(&["not rlock", "f00dfeed", "--foreign"]);
-    breaking(&node).args(["--now"]).finish().code(64).said(&["--foreign"]);
+    breaking(&node)
+        .finish()
+        .code(64)
+        .said(&["not rlock", "f00dfeed", "--foreign"]);
+    breaking(&node)
+        .args(["--now"])
+        .finish()
+        .code(64)
+        .said(&["--foreign"]);
     assert_eq!(server.cli(&["GET", "job"]), "f00dfeed");
-    breaking(&node).args(["--foreign"]).finish().code(0).mentions(&["f00dfeed", "deleted"]);
+    breaking(&node)
+        .args(["--foreign"])
+        .finish()
+        .code(0)
+        .mentions(&["f00dfeed", "deleted"]);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     server.cli(&["HSET", "job", "a", "b"]);
-    breaking(&node).args(["--foreign", "-q"]).finish().code(0).silent();
+    breaking(&node)
+        .args(["--foreign", "-q"])
+        .finish()
+        .code(0)
+        .silent();
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }
 
 #[test]
 fn a_command_that_ends_under_a_tombstone_was_never_without_its_lock() {
     let server = Server::start();
-    let job = rlock("job").on(&server).stdin(std::process::Stdio::piped()).hold("echo ready; read line; exit 3");
+    let job = rlock("job")
+        .on(&server)
+        .stdin(std::process::Stdio::piped())
+        .hold("echo ready; read line; exit 3");
     let waiting = breaking(&server.url()).spawn();
-    eventually("the tombstone", || server.cli(&["GET", "job"]).starts_with("broken "));
-    assert!(server.cli(&["PTTL", "job"]).parse::<u64>().is_ok_and(|left| left > 20_000));
+    eventually("the tombstone", || {
+        server.cli(&["GET", "job"]).starts_with("broken ")
+    });
+    assert!(
+        server
+            .cli(&["PTTL", "job"])
+            .parse::<u64>()
+            .is_ok_and(|left| left > 20_000)
+    );
     job.finish().code(3).silent();
     waiting.finish().code(0);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
@@ -178,12 +342,30 @@ fn a_command_that_ends_under_a_tombstone_was_never_without_its_lock() {
 #[test]
 fn a_tombstone_keeps_others_out_and_is_shown() {
     let server = Server::start();
-    let job = rlock("job").on(&server).stdin(std::process::Stdio::piped()).hold("echo ready; read line");
+    let job = rlock("job")
+        .on(&server)
+        .stdin(std::process::Stdio::piped())
+        .hold("echo ready; read line");
     let waiting = breaking(&server.url()).spawn();
-    eventually("the tombstone", || server.cli(&["GET", "job"]).starts_with("broken "));
-    rlock("job").on(&server).args(["-n"]).command(["true"]).code(75).said(&["held by tester@", "broke the lock"]);
-    let shown = rlock_words(["inspect", "job"]).node(&server.url()).finish().code(0).stdout.join("\n");
-    assert!(shown.contains("tester@") && shown.contains("broke the lock"), "{shown}");
+    eventually("the tombstone", || {
+        server.cli(&["GET", "job"]).starts_with("broken ")
+    });
+    rlock("job")
+        .on(&server)
+        .args(["-n"])
+        .command(["true"])
+        .code(75)
+        .said(&["held by tester@", "broke the lock"]);
+    let shown = rlock_words(["inspect", "job"])
+        .node(&server.url())
+        .finish()
+        .code(0)
+        .stdout
+        .join("\n");
+    assert!(
+        shown.contains("tester@") && shown.contains("broke the lock"),
+        "{shown}"
+    );
     drop(job);
     drop(waiting);
 }
@@ -191,14 +373,20 @@ fn a_tombstone_keeps_others_out_and_is_shown() {
 #[test]
 fn a_crashed_holders_tombstone_ends_with_its_ttl() {
     let server = Server::start();
-    let job = rlock("job").on(&server).args(["--ttl", "1500ms"]).hold("echo ready; read line");
+    let job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "1500ms"])
+        .hold("echo ready; read line");
     let (value, guard) = (server.cli(&["GET", "job"]), guard_of(job.pid()));
     drop(job);
     // It releases the lock twice: a request of the dead rlock may come late.
     eventually("the guard has ended", || !alive(guard));
     // The holder's host is gone with its guard.
     server.cli(&["SET", "job", &value, "PX", "1500"]);
-    breaking(&server.url()).finish().code(0).within(Duration::from_secs(3));
+    breaking(&server.url())
+        .finish()
+        .code(0)
+        .within(Duration::from_secs(3));
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }
 
@@ -206,7 +394,11 @@ fn a_crashed_holders_tombstone_ends_with_its_ttl() {
 fn a_user_at_a_terminal_is_asked() {
     let server = Server::start();
     let token = acquired(&server.url());
-    rlock_words(["break", "job"]).on(&server).finish().code(64).said(&["held by", "--yes"]);
+    rlock_words(["break", "job"])
+        .on(&server)
+        .finish()
+        .code(64)
+        .said(&["held by", "--yes"]);
     let mut shell = Session::bash_on(RLOCK, &server);
     for (answer, code) in [("n", 1), ("", 1)] {
         shell.line("rlock break -k job");
@@ -220,7 +412,10 @@ fn a_user_at_a_terminal_is_asked() {
     // A client that takes the lock during the question is not the holder that was shown.
     shell.line("rlock break job");
     shell.sees("[y/N]");
-    rlock_words(["release", "-k", "job", "--token", &token]).on(&server).finish().code(0);
+    rlock_words(["release", "-k", "job", "--token", &token])
+        .on(&server)
+        .finish()
+        .code(0);
     let next = acquired(&server.url());
     shell.line("y");
     shell.sees("changed");
@@ -238,12 +433,26 @@ fn a_user_at_a_terminal_is_asked() {
 #[test]
 fn bad_input_and_no_majority() {
     let (servers, nodes) = three();
-    rlock_words(["break", "--yes"]).node(&nodes).finish().code(64).said(&["KEY"]);
+    rlock_words(["break", "--yes"])
+        .node(&nodes)
+        .finish()
+        .code(64)
+        .said(&["KEY"]);
     for slot in ["0", "1001", "x"] {
-        rlock_words(["break", "a", "--yes", "--slot", slot]).node(&nodes).finish().code(64).said(&["from 1 to 1000"]);
+        rlock_words(["break", "a", "--yes", "--slot", slot])
+            .node(&nodes)
+            .finish()
+            .code(64)
+            .said(&["from 1 to 1000"]);
     }
-    rlock_words(["break", "a", "-k", "b"]).node(&nodes).finish().code(64);
-    breaking("local:/tmp/rlock-suite-break").finish().code(64).said(&["needs a server"]);
+    rlock_words(["break", "a", "-k", "b"])
+        .node(&nodes)
+        .finish()
+        .code(64);
+    breaking("local:/tmp/rlock-suite-break")
+        .finish()
+        .code(64)
+        .said(&["needs a server"]);
     servers[0].freeze();
     servers[1].freeze();
     breaking(&nodes).finish().code(69).said(&["no majority"]);

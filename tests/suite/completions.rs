@@ -1,4 +1,5 @@
-//! The completions in the shells that they are for: a test types a line, and has the shell complete it.
+//! The completions in the shells that they are for: a test types a line, and has the shell complete
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,8 +25,11 @@ impl Shell {
             std::fs::write(session.dir().join(name), "").expect("a file");
         }
         std::fs::create_dir(session.dir().join("metrics")).expect("a folder");
-        std::fs::write(session.dir().join("setup"), format!("{setup}\nshown() {{ echo \"<<$*>>\"; }}\n"))
-            .expect("a file");
+        std::fs::write(
+            session.dir().join("setup"),
+            format!("{setup}\nshown() {{ echo \"<<$*>>\"; }}\n"),
+        )
+        .expect("a file");
         session.line(". ./setup; shown ready");
         session.sees("<<ready>>");
         Self { session, complete }
@@ -33,14 +37,19 @@ impl Shell {
 
     fn bash(setup: &str) -> Self {
         let script = printed("bash");
-        Self::start(&["bash", "--norc", "--noprofile", "-i"], &format!("{setup}\n{script}"), INSERT_ALL)
+        Self::start(
+            &["bash", "--norc", "--noprofile", "-i"],
+            &format!("{setup}\n{script}"),
+            INSERT_ALL,
+        )
     }
 
     /// Returns the line `typed` as the shell completes it.
     fn completed(&mut self, typed: &str) -> String {
         self.session.prompt();
         // To the begin of the line, and to its end.
-        self.session.press(&format!("{typed}{}\x01shown \x05\n", self.complete));
+        self.session
+            .press(&format!("{typed}{}\x01shown \x05\n", self.complete));
         self.session.sees("<<");
         self.session.sees(">>").trim_end().to_owned()
     }
@@ -62,17 +71,27 @@ impl Shell {
 
 /// The completions for a shell.
 fn printed(shell: &str) -> String {
-    rlock_words(["completions", shell]).finish().code(0).silent().stdout.join("\n") + "\n"
+    rlock_words(["completions", shell])
+        .finish()
+        .code(0)
+        .silent()
+        .stdout
+        .join("\n")
+        + "\n"
 }
 
-/// The root of the shells' packages; skipped where they are not installed (tests/packaging/install).
+/// The root of the shells' packages; skipped where they are not installed
+/// (tests/packaging/install).
 fn installed() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packaging/.installed/shells");
     if root.exists() {
         return Some(root);
     }
     let missing = "the shells are not installed (tests/packaging/install)";
-    assert!(std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+    assert!(
+        std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"),
+        "{missing}"
+    );
     skipped(missing);
     None
 }
@@ -82,11 +101,19 @@ const WORDS: [(&str, &str); 4] = [
     ("rlock insp", "rlock inspect"),
     ("rlock run -k x --ca c", "rlock run -k x --ca ca.pem"),
     ("rlock run -n -k x on", "rlock run -n -k x on"),
-    ("rlock run -k x --metrics-dir ", "rlock run -k x --metrics-dir metrics"),
+    (
+        "rlock run -k x --metrics-dir ",
+        "rlock run -k x --metrics-dir metrics",
+    ),
 ];
 
 /// Lines at whose end a name stands that no file has.
-const NAMES: [&str; 4] = ["rlock run -k ", "rlock break c", "rlock inspect c", "rlock run -k x --note o"];
+const NAMES: [&str; 4] = [
+    "rlock run -k ",
+    "rlock break c",
+    "rlock inspect c",
+    "rlock run -k x --note o",
+];
 
 #[test]
 fn bash_completes_rlocks_words() {
@@ -95,9 +122,15 @@ fn bash_completes_rlocks_words() {
     bash.completes(&WORDS[3..]);
     bash.leaves_alone(&["rlock run -k ", "rlock run -k x --note o"]);
     bash.completes(&[
-        ("rlock run --signal T", "rlock run --signal TERM TRAP TSTP TTIN TTOU"),
+        (
+            "rlock run --signal T",
+            "rlock run --signal TERM TRAP TSTP TTIN TTOU",
+        ),
         ("rlock inspect --watch --js", "rlock inspect --watch --json"),
-        ("rlock acquire --format ", "rlock acquire --format env json token"),
+        (
+            "rlock acquire --format ",
+            "rlock acquire --format env json token",
+        ),
         ("rlock completions f", "rlock completions fish"),
     ]);
 }
@@ -106,11 +139,22 @@ fn bash_completes_rlocks_words() {
 #[test]
 fn bash_hands_the_command_over() {
     for name in ["_command_offset", "_comp_command_offset"] {
-        let mut bash = Shell::bash(&format!("{name}() {{ COMPREPLY=(\"from:${{COMP_WORDS[$1]}}\"); }}"));
+        let mut bash = Shell::bash(&format!(
+            "{name}() {{ COMPREPLY=(\"from:${{COMP_WORDS[$1]}}\"); }}"
+        ));
         bash.completes(&[
-            ("rlock run -k x -- job --si", "rlock run -k x -- job from:job"),
-            ("rlock run -k a:b --node redis://h:1 -- job --si", "rlock run -k a:b --node redis://h:1 -- job from:job"),
-            ("rlock run -k x -- run -k ", "rlock run -k x -- run -k from:run"),
+            (
+                "rlock run -k x -- job --si",
+                "rlock run -k x -- job from:job",
+            ),
+            (
+                "rlock run -k a:b --node redis://h:1 -- job --si",
+                "rlock run -k a:b --node redis://h:1 -- job from:job",
+            ),
+            (
+                "rlock run -k x -- run -k ",
+                "rlock run -k x -- run -k from:run",
+            ),
             ("rlock run -k x -- jo", "rlock run -k x -- from:jo"),
         ]);
     }
@@ -131,8 +175,14 @@ fn bash_completes_a_command_with_its_own_completions() {
     );
     let mut bash = Shell::bash(&setup);
     bash.completes(&[
-        ("rlock run -k x -- timeout --si", "rlock run -k x -- timeout --signal="),
-        ("rlock run -k x -- rlock run -k y --sig", "rlock run -k x -- rlock run -k y --signal"),
+        (
+            "rlock run -k x -- timeout --si",
+            "rlock run -k x -- timeout --signal=",
+        ),
+        (
+            "rlock run -k x -- rlock run -k y --sig",
+            "rlock run -k x -- rlock run -k y --signal",
+        ),
     ]);
 }
 
@@ -142,8 +192,17 @@ fn zsh_completes_rlocks_words_and_the_command() {
     let functions = root.join("usr/share/zsh/functions");
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("_rlock"), printed("zsh")).expect("a file");
-    let folders = ["Misc", "Completion", "Completion/Base", "Completion/Unix", "Completion/Linux", "Completion/Zsh"];
-    let folders = folders.map(|name| functions.join(name).display().to_string()).join(" ");
+    let folders = [
+        "Misc",
+        "Completion",
+        "Completion/Base",
+        "Completion/Unix",
+        "Completion/Linux",
+        "Completion/Zsh",
+    ];
+    let folders = folders
+        .map(|name| functions.join(name).display().to_string())
+        .join(" ");
     let modules = modules(&root.join("usr/lib")).expect("zsh's modules");
     let setup = format!(
         "bindkey -e; PROMPT=$PS1; module_path=({})\nfpath=({} {folders})\nautoload -U compinit; compinit -u -D\n",
@@ -151,7 +210,10 @@ fn zsh_completes_rlocks_words_and_the_command() {
         folder.path().display()
     );
     // Debian 13 has it in /usr/bin alone.
-    let zsh = ["bin/zsh", "usr/bin/zsh"].map(|path| root.join(path)).into_iter().find(|path| path.exists());
+    let zsh = ["bin/zsh", "usr/bin/zsh"]
+        .map(|path| root.join(path))
+        .into_iter()
+        .find(|path| path.exists());
     let zsh = zsh.expect("zsh");
     let mut zsh = Shell::start(&[&zsh.display().to_string(), "-f", "-i"], &setup, TAB);
     zsh.completes(&WORDS[..2]);
@@ -160,7 +222,10 @@ fn zsh_completes_rlocks_words_and_the_command() {
         ("rlock run --signal TE", "rlock run --signal TERM"),
         ("rlock run -k x xarg", "rlock run -k x xargs"),
         ("rlock run -k x -- xarg", "rlock run -k x -- xargs"),
-        ("rlock run -k x -- xargs --max-p", "rlock run -k x -- xargs --max-procs"),
+        (
+            "rlock run -k x -- xargs --max-p",
+            "rlock run -k x -- xargs --max-procs",
+        ),
         ("rlock run -k x -- cat on", "rlock run -k x -- cat one.txt"),
         ("rlock run -k x cat --si", "rlock run -k x cat --si"),
     ]);
@@ -168,32 +233,63 @@ fn zsh_completes_rlocks_words_and_the_command() {
 
 /// The folder of zsh's modules, which the packages have in a folder of the machine's architecture.
 fn modules(lib: &Path) -> Option<PathBuf> {
-    let folders = std::fs::read_dir(lib).ok()?.flatten().map(|entry| entry.path().join("zsh"));
-    let versions = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    versions.map(|entry| entry.path()).find(|folder| folder.join("zsh/complete.so").exists())
+    let folders = std::fs::read_dir(lib)
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path().join("zsh"));
+    let versions = folders
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .flatten();
+    versions
+        .map(|entry| entry.path())
+        .find(|folder| folder.join("zsh/complete.so").exists())
 }
 
 #[test]
 fn fish_completes_rlocks_words_and_the_command() {
     let Some(root) = installed() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    for (name, text) in [("rlock.fish", printed("fish").as_str()), ("ca.pem", ""), ("one.txt", "")] {
+    for (name, text) in [
+        ("rlock.fish", printed("fish").as_str()),
+        ("ca.pem", ""),
+        ("one.txt", ""),
+    ] {
         std::fs::write(folder.path().join(name), text).expect("a file");
     }
     let completed = |typed: &str| {
         let mut fish = Command::new(root.join("usr/bin/fish"));
-        fish.args(["-c", &format!("source rlock.fish; complete -C '{typed}'")]).current_dir(folder.path());
+        fish.args(["-c", &format!("source rlock.fish; complete -C '{typed}'")])
+            .current_dir(folder.path());
         let libraries = modules(&root.join("usr/lib")).expect("a folder");
-        let libraries = libraries.ancestors().nth(2).expect("that of the architecture").to_owned();
-        let output = fish.env("HOME", folder.path()).env("LD_LIBRARY_PATH", libraries).output().expect("fish");
-        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let libraries = libraries
+            .ancestors()
+            .nth(2)
+            .expect("that of the architecture")
+            .to_owned();
+        let output = fish
+            .env("HOME", folder.path())
+            .env("LD_LIBRARY_PATH", libraries)
+            .output()
+            .expect("fish");
+        assert!(
+            output.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-        lines.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        lines
+            .lines()
+            .map(|line| line.split('\t').next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
     };
     for (typed, expected) in [
         ("rlock insp", &["inspect"][..]),
         ("rlock run --sig", &["--signal"]),
-        ("rlock run --signal T", &["TERM", "TRAP", "TSTP", "TTIN", "TTOU"]),
+        (
+            "rlock run --signal T",
+            &["TERM", "TRAP", "TSTP", "TTIN", "TTOU"],
+        ),
         ("rlock run -k x --ca c", &["ca.pem"]),
         ("rlock run -k ", &[]),
         ("rlock inspect c", &[]),

@@ -10,7 +10,8 @@ const CONTENDERS: usize = 8;
 
 /// Clients that take the lock again and again, each by one rlock after the other.
 ///
-/// Each command tries a lock of the kernel, which ends with the command however it ends: two at once show there.
+/// Each command tries a lock of the kernel, which ends with the command however it ends: two at
+/// once show there.
 pub(crate) struct Contest {
     dir: tempfile::TempDir,
     url: String,
@@ -19,7 +20,10 @@ pub(crate) struct Contest {
 impl Contest {
     /// Clients of the lock at the node `url`.
     pub(crate) fn new(url: String) -> Self {
-        Self { dir: tempfile::tempdir().expect("a directory"), url }
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            url,
+        }
     }
 
     /// Lets them contend while `during` runs, and until the lock was held many times more.
@@ -42,28 +46,47 @@ impl Contest {
     /// Waits until the lock was held some times more.
     pub(crate) fn goes_on(&self) {
         let before = self.fences().len();
-        eventually("the lock is taken", || self.fences().len() > before + CONTENDERS);
+        eventually("the lock is taken", || {
+            self.fences().len() > before + CONTENDERS
+        });
     }
 
     fn contend(&self, number: usize, is_over: &AtomicBool) {
         // One of them holds the lock for long, over several renewals.
         let stay = if number == 0 { "1.2" } else { "0.02" };
-        let inside = format!("echo $RLOCK_FENCE >> {0}/fences; exec sleep {stay}", self.dir.path().display());
+        let inside = format!(
+            "echo $RLOCK_FENCE >> {0}/fences; exec sleep {stay}",
+            self.dir.path().display()
+        );
         let script = format!(
             "flock --nonblock --conflict-exit-code 99 {0}/held sh -c '{inside}'; [ $? != 99 ] || echo two >> {0}/overlaps",
             self.dir.path().display()
         );
         while !is_over.load(Ordering::Relaxed) {
-            // Without the guard a lock that the failover lost may be granted while its holder is being stopped.
-            let run = rlock("job").node(&self.url).args(["--ttl", "2s", "--restart-guard", "2s", "--kill-after", "0"]);
+            // Without the guard a lock that the failover lost may be granted while its holder is
+            // being stopped.
+            let run = rlock("job").node(&self.url).args([
+                "--ttl",
+                "2s",
+                "--restart-guard",
+                "2s",
+                "--kill-after",
+                "0",
+            ]);
             let ended = run.sh(&script);
-            assert!(ended.exited_with(0) || ended.exited_with(79), "{}", ended.stderr);
+            assert!(
+                ended.exited_with(0) || ended.exited_with(79),
+                "{}",
+                ended.stderr
+            );
         }
     }
 
     fn fences(&self) -> Vec<u64> {
         let text = std::fs::read_to_string(self.dir.path().join("fences")).unwrap_or_default();
-        text.lines().map(|fence| fence.parse().expect("a fence")).collect()
+        text.lines()
+            .map(|fence| fence.parse().expect("a fence"))
+            .collect()
     }
 
     /// Checks that no two held the lock at once, and that the fences rise.

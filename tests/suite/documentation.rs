@@ -1,5 +1,5 @@
-//! README and `docs/`: their links lead somewhere, their command lines are understood, and `examples`, `help` and `transcript` run
-//! those that can be run.
+//! README and `docs/`: their links lead somewhere, their command lines are understood, and
+//! `examples`, `help` and `transcript` run those that can be run.
 
 mod examples;
 mod help;
@@ -21,32 +21,48 @@ fn root() -> &'static Path {
 
 /// The pages, by their paths in the repository, and their texts.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).to_vec();
+    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+        .map(PathBuf::from)
+        .to_vec();
     for folder in ["docs", "docs/recipes", "docs/reference"] {
         let entries = std::fs::read_dir(root().join(folder)).expect(folder);
-        let names = entries.map(|entry| Path::new(folder).join(entry.expect("an entry").file_name()));
+        let names =
+            entries.map(|entry| Path::new(folder).join(entry.expect("an entry").file_name()));
         pages.extend(names.filter(|name| name.extension().is_some_and(|end| end == "md")));
     }
-    pages.into_iter().map(|page| (page.clone(), read(&page))).collect()
+    pages
+        .into_iter()
+        .map(|page| (page.clone(), read(&page)))
+        .collect()
 }
 
 fn read(page: &Path) -> String {
-    std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+    std::fs::read_to_string(root().join(page))
+        .unwrap_or_else(|error| panic!("{}: {error}", page.display()))
 }
 
 /// The anchors of a page's headings, as GitHub makes them.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {
-        let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
-        words.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+        let words = line
+            .trim_start_matches('#')
+            .trim()
+            .to_lowercase()
+            .replace(' ', "-");
+        words
+            .chars()
+            .filter(|c| c.is_alphanumeric() || "-_".contains(*c))
+            .collect()
     };
     headings.map(anchor).collect()
 }
 
 /// The targets of a page's links: `](TARGET)`.
 pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(')')?.0))
 }
 
 /// Fenced blocks: the language, and the lines.
@@ -61,7 +77,10 @@ fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
                     blocks.push((language, Vec::new()));
                 }
             }
-            None if open => blocks.last_mut().into_iter().for_each(|(_, lines)| lines.push(line)),
+            None if open => blocks
+                .last_mut()
+                .into_iter()
+                .for_each(|(_, lines)| lines.push(line)),
             None => {}
         }
     }
@@ -71,7 +90,10 @@ fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
 /// The block of `page` that has `words` in it, as a script.
 fn script(page: &str, words: &str) -> String {
     let text = read(Path::new(page));
-    let found = blocks(&text).into_iter().map(|(_, lines)| lines.join("\n")).find(|block| block.contains(words));
+    let found = blocks(&text)
+        .into_iter()
+        .map(|(_, lines)| lines.join("\n"))
+        .find(|block| block.contains(words));
     found.unwrap_or_else(|| panic!("{page} has no block with {words}"))
 }
 
@@ -87,18 +109,31 @@ fn the_picture_of_readme_moves_by_itself_and_is_small() {
     let picture = read(Path::new("docs/demo/demo.svg"));
     assert!(picture.len() < 30_000, "{} bytes", picture.len());
     assert!(picture.contains("@keyframes") && picture.contains("prefers-color-scheme:dark"));
-    assert!(!picture.contains("<script") && picture.matches("http").count() == 1, "the name of SVG alone");
+    assert!(
+        !picture.contains("<script") && picture.matches("http").count() == 1,
+        "the name of SVG alone"
+    );
 }
 
 #[test]
 fn every_link_leads_to_a_file_and_a_heading() {
     for (page, text) in pages() {
         for link in links(&text).filter(|link| !link.contains("://")) {
-            let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
-            let target = if path.is_empty() { page.clone() } else { page.parent().expect("a folder").join(path) };
+            let (path, anchor) = link
+                .split_once('#')
+                .map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+            let target = if path.is_empty() {
+                page.clone()
+            } else {
+                page.parent().expect("a folder").join(path)
+            };
             assert!(root().join(&target).exists(), "{}: {link}", page.display());
             if let Some(anchor) = anchor {
-                assert!(anchors(&read(&target)).iter().any(|there| there == anchor), "{}: {link}", page.display());
+                assert!(
+                    anchors(&read(&target)).iter().any(|there| there == anchor),
+                    "{}: {link}",
+                    page.display()
+                );
             }
         }
     }
@@ -108,23 +143,39 @@ fn every_link_leads_to_a_file_and_a_heading() {
 fn every_page_is_in_the_list_of_readme() {
     let readme = read(Path::new("README.md"));
     let listed: Vec<&str> = links(&readme).collect();
-    for (page, _) in pages().into_iter().skip(1).filter(|(page, _)| !page.starts_with("docs/reference")) {
+    for (page, _) in pages()
+        .into_iter()
+        .skip(1)
+        .filter(|(page, _)| !page.starts_with("docs/reference"))
+    {
         let name = page.display().to_string();
-        assert!(listed.contains(&name.as_str()), "README does not lead to {name}");
+        assert!(
+            listed.contains(&name.as_str()),
+            "README does not lead to {name}"
+        );
     }
 }
 
 /// Returns the files below `folder` that cite the contract: source, and the list of mutants.
 fn citing(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry")) {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+    for entry in std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry"))
+    {
+        let (path, name) = (
+            entry.path(),
+            entry.file_name().to_string_lossy().into_owned(),
+        );
         if path.is_dir() {
             // Neither what was installed nor what was built.
             if !name.starts_with('.') && name != "target" {
                 found.extend(citing(&path));
             }
-        } else if path.extension().is_some_and(|end| ["rs", "lua", "toml"].iter().any(|of| end == *of)) {
+        } else if path
+            .extension()
+            .is_some_and(|end| ["rs", "lua", "toml"].iter().any(|of| end == *of))
+        {
             found.push(path);
         }
     }
@@ -139,7 +190,12 @@ fn every_citation_of_a_page_names_a_section_that_it_has() {
         .filter(|(page, _)| page.starts_with("docs"))
         .map(|(page, text)| {
             let headings = text.lines().filter(|line| line.starts_with('#'));
-            (page.display().to_string(), headings.map(|line| line.trim_start_matches(['#', ' ']).to_owned()).collect())
+            (
+                page.display().to_string(),
+                headings
+                    .map(|line| line.trim_start_matches(['#', ' ']).to_owned())
+                    .collect(),
+            )
         })
         .collect();
     let mut cited = 0;
@@ -153,15 +209,23 @@ fn every_citation_of_a_page_names_a_section_that_it_has() {
                 let (number, heading) = (rest.strip_prefix(" §"), rest.strip_prefix(", "));
                 // "docs/json.md, which …" is a sentence that goes on.
                 let is_list = path.extension().is_some_and(|end| end == "toml");
-                let heading = heading.filter(|rest| is_list || rest.starts_with(char::is_uppercase));
-                let Some(rest) = number.or(heading) else { continue };
-                let by_number = number.is_some();
-                let is_there = |heading: &String| match heading.split_once(". ").filter(|_| by_number) {
-                    Some((number, _)) => rest.starts_with(number),
-                    None => !by_number && rest.starts_with(heading.as_str()),
+                let heading =
+                    heading.filter(|rest| is_list || rest.starts_with(char::is_uppercase));
+                let Some(rest) = number.or(heading) else {
+                    continue;
                 };
+                let by_number = number.is_some();
+                let is_there =
+                    |heading: &String| match heading.split_once(". ").filter(|_| by_number) {
+                        Some((number, _)) => rest.starts_with(number),
+                        None => !by_number && rest.starts_with(heading.as_str()),
+                    };
                 let begin: String = rest.chars().take(40).collect();
-                assert!(headings.iter().any(is_there), "{}: {page}: {begin}", path.display());
+                assert!(
+                    headings.iter().any(is_there),
+                    "{}: {page}: {begin}",
+                    path.display()
+                );
                 cited += 1;
             }
         }
@@ -172,18 +236,29 @@ fn every_citation_of_a_page_names_a_section_that_it_has() {
 /// The text of all of these files.
 fn source(folder: &str) -> String {
     let files = citing(&root().join(folder));
-    files.iter().map(|path| std::fs::read_to_string(path).expect("a file")).collect()
+    files
+        .iter()
+        .map(|path| std::fs::read_to_string(path).expect("a file"))
+        .collect()
 }
 
 #[test]
 fn every_guard_of_a_guarantee_is_a_test() {
     let page = read(Path::new("docs/guarantees.md"));
     let source = source("tests/suite") + &source("testkit/src");
-    let guards: Vec<&str> = page.split('`').skip(1).step_by(2).filter(|code| code.contains("::")).collect();
+    let guards: Vec<&str> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.contains("::"))
+        .collect();
     assert!(guards.len() >= 8, "{guards:?}");
     for guard in guards {
         let name = guard.rsplit("::").next().expect("a name");
-        assert!(source.contains(&format!("fn {name}(")), "no test is {guard}");
+        assert!(
+            source.contains(&format!("fn {name}(")),
+            "no test is {guard}"
+        );
     }
 }
 
@@ -208,29 +283,48 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// Words before a command in a line: a prompt, a crontab's path, another command.
-const BEFORE: [&str; 10] = ["", "'", "$(", "$", "&&", "||", "exec", "-", "run:", "ExecStart="];
+const BEFORE: [&str; 10] = [
+    "",
+    "'",
+    "$(",
+    "$",
+    "&&",
+    "||",
+    "exec",
+    "-",
+    "run:",
+    "ExecStart=",
+];
 
 /// The command lines of rlock in a line of a block.
 fn command_lines(line: &str) -> Vec<Vec<String>> {
     let lines = line.match_indices("rlock ").filter_map(|(at, _)| {
         let before = &line[..at];
         let is_scheduled = before.trim_end().ends_with('*');
-        let is_command =
-            BEFORE.contains(&before.trim()) || BEFORE[1..].iter().any(|word| before.trim_end().ends_with(word));
+        let is_command = BEFORE.contains(&before.trim())
+            || BEFORE[1..]
+                .iter()
+                .any(|word| before.trim_end().ends_with(word));
         // A command in quotes ends with them.
-        let rest = if before.ends_with('\'') { line[at..].split('\'').next()? } else { &line[at..] };
+        let rest = if before.ends_with('\'') {
+            line[at..].split('\'').next()?
+        } else {
+            &line[at..]
+        };
         (is_scheduled || is_command).then(|| words(rest))
     });
     lines.collect()
 }
 
-/// A flag that was renamed, or that never was, is found here. Words that a shell would replace are taken as they are.
+/// A flag that was renamed, or that never was, is found here. Words that a shell would replace are
+/// taken as they are.
 #[test]
 fn every_command_line_is_understood() {
     let mut understood = 0;
     for (page, text) in pages() {
-        for (_, lines) in
-            blocks(&text).into_iter().filter(|(language, _)| !matches!(*language, "json" | "dockerfile" | ""))
+        for (_, lines) in blocks(&text)
+            .into_iter()
+            .filter(|(language, _)| !matches!(*language, "json" | "dockerfile" | ""))
         {
             for mut command in lines.into_iter().flat_map(command_lines) {
                 // What a holder needs to know is in the environment there.
@@ -241,7 +335,12 @@ fn every_command_line_is_understood() {
                     command.extend(["-k", "job", "--token", token].map(String::from));
                 }
                 let parsed = rlock::cli::parse(command.iter().map(OsString::from).collect());
-                assert!(parsed.is_ok(), "{}: {command:?}: {:#}", page.display(), parsed.err().expect("an error"));
+                assert!(
+                    parsed.is_ok(),
+                    "{}: {command:?}: {:#}",
+                    page.display(),
+                    parsed.err().expect("an error")
+                );
                 understood += 1;
             }
         }
@@ -257,14 +356,29 @@ fn every_message_that_is_explained_exists() {
     let joined: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
     let source = joined.concat();
     let page = read(Path::new("docs/troubleshooting.md"));
-    let explained: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let explained: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
     assert!(explained.len() > 40, "{}", explained.len());
-    let missing: Vec<_> = explained.iter().filter(|words| !source.contains(**words)).collect();
-    assert!(missing.is_empty(), "in docs/troubleshooting.md, but in no message: {missing:#?}");
+    let missing: Vec<_> = explained
+        .iter()
+        .filter(|words| !source.contains(**words))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "in docs/troubleshooting.md, but in no message: {missing:#?}"
+    );
 }
 
 /// Answers of `break --yes`, which explain themselves.
-const ANSWERS: [&str; 5] = ["Holder", "KeyDeleted", "Success", "Forgotten", "HolderReleased"];
+const ANSWERS: [&str; 5] = [
+    "Holder",
+    "KeyDeleted",
+    "Success",
+    "Forgotten",
+    "HolderReleased",
+];
 
 /// An arm of `report/event.rs` has a warning or an error, and its sentence.
 #[test]
@@ -272,14 +386,26 @@ fn every_warning_of_a_run_is_explained() {
     let source = read(Path::new("src/report/event.rs"));
     let rows = &source[source.find("fn told").expect("the rows")..];
     let page = read(Path::new("docs/troubleshooting.md"));
-    let explained: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let explained: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
     let rows = rows.replace("Notice::", "Self::");
-    let arms = rows.split("Self::").filter(|arm| arm.contains("warning(") || arm.contains("error("));
+    let arms = rows
+        .split("Self::")
+        .filter(|arm| arm.contains("warning(") || arm.contains("error("));
     let mut checked = 0;
     for arm in arms {
-        let name = arm.split(|c: char| !c.is_alphanumeric()).next().unwrap_or(arm);
+        let name = arm
+            .split(|c: char| !c.is_alphanumeric())
+            .next()
+            .unwrap_or(arm);
         // Without words of its own, an arm tells a fault or a blocker.
-        let says = arm.split('"').skip(1).step_by(2).any(|words| words.split(' ').count() > 3);
+        let says = arm
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .any(|words| words.split(' ').count() > 3);
         if ANSWERS.contains(&name) || !says {
             continue;
         }
@@ -307,7 +433,10 @@ fn fields(value: &Value, names: &mut Vec<String>) {
 #[test]
 fn every_field_of_json_is_documented() {
     let server = Server::start();
-    let holder = rlock("backup").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let holder = rlock("backup")
+        .on(&server)
+        .args(["--note", "why"])
+        .hold("echo ready; read line; true");
     let printed = |words: &[&str]| rlock_words(words).on(&server).finish().stdout.join("");
     let outputs = [
         printed(&["inspect", "--json", "backup"]),
@@ -331,7 +460,13 @@ fn every_field_of_json_is_documented() {
         let mut names = Vec::new();
         fields(&serde_json::from_str(&output).expect("JSON"), &mut names);
         assert!(names.len() > 3, "{output}");
-        let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("\"{name}\""))).collect();
-        assert!(missing.is_empty(), "docs/json.md lacks {missing:?} of {output}");
+        let missing: Vec<_> = names
+            .iter()
+            .filter(|name| !page.contains(&format!("\"{name}\"")))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "docs/json.md lacks {missing:?} of {output}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The properties of the fuzzers, checked with the files of `fuzz/corpus` and with random changes of them.
+//! The properties of the fuzzers, checked with the files of `fuzz/corpus` and with random changes
+//! of them.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -8,20 +9,30 @@ use testkit::properties::{addresses, config, durations, replies, values};
 /// Returns the corpus of the fuzzer `target`.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let corpus = testkit::repository().join("fuzz/corpus").join(target);
-    let files = std::fs::read_dir(&corpus).expect("its corpus").map(|file| file.expect("a file of it").path());
+    let files = std::fs::read_dir(&corpus)
+        .expect("its corpus")
+        .map(|file| file.expect("a file of it").path());
     let mut files: Vec<_> = files.collect();
     files.sort();
     assert!(files.len() > 10, "{} is nearly empty", corpus.display());
-    files.iter().map(|file| std::fs::read(file).expect("a seed")).collect()
+    files
+        .iter()
+        .map(|file| std::fs::read(file).expect("a seed"))
+        .collect()
 }
 
 /// Makes seeds in which some stretches are replaced, by bytes of other seeds or by none.
 fn changed(target: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     let piece = select(seeds(target)).prop_flat_map(|seed| {
         let all = seed.len();
-        (Just(seed), 0..=all, 0..=all).prop_map(|(seed, from, to)| seed[from.min(to)..from.max(to)].to_vec())
+        (Just(seed), 0..=all, 0..=all)
+            .prop_map(|(seed, from, to)| seed[from.min(to)..from.max(to)].to_vec())
     });
-    let bytes = prop_oneof![Just(Vec::new()), proptest::collection::vec(any::<u8>(), 1..4), piece];
+    let bytes = prop_oneof![
+        Just(Vec::new()),
+        proptest::collection::vec(any::<u8>(), 1..4),
+        piece
+    ];
     let changes = proptest::collection::vec((any::<Index>(), 0usize..6, bytes), 0..4);
     (select(seeds(target)), changes).prop_map(|(mut seed, changes)| {
         for (at, length, bytes) in changes {

@@ -1,7 +1,8 @@
 //! The command never outlives the lock, though rlock or its guard is killed or stopped.
 //!
-//! The witness is independent of rlock: a command that logs the boot time every few milliseconds while it runs. Its last tick is
-//! compared with the time of a fault, or with the first tick of the next holder.
+//! The witness is independent of rlock: a command that logs the boot time every few milliseconds
+//! while it runs. Its last tick is compared with the time of a fault, or with the first tick of the
+//! next holder.
 
 mod contain;
 mod max_run;
@@ -19,12 +20,16 @@ use testkit::processes::fail_epoll_wait;
 use testkit::processes::stat;
 use testkit::{Rlock, now};
 
-use crate::support::{NOBODY, RLOCK, Rooted, Running, Server, alive, children, eventually, guard_of, rlock, signal};
+use crate::support::{
+    NOBODY, RLOCK, Rooted, Running, Server, alive, children, eventually, guard_of, rlock, signal,
+};
 
-/// Some milliseconds, on a machine whose cores are all busy with other tests. `tests/faults` measures an idle machine.
+/// Some milliseconds, on a machine whose cores are all busy with other tests. `tests/faults`
+/// measures an idle machine.
 const MOMENT: Duration = Duration::from_millis(400);
 
-/// A command that prints its own pid and its child's, and then ticks in both until it is killed. TERM does not end it.
+/// A command that prints its own pid and its child's, and then ticks in both until it is killed.
+/// TERM does not end it.
 struct Witness {
     rlock: Running,
     leader: i32,
@@ -40,12 +45,25 @@ impl Witness {
         let script = "trap '' TERM
             tick() { while read up rest < /proc/uptime; do echo $up >> \"$0\"; sleep 0.005; done; }
             tick & echo child $!; echo leader $$; echo ready; tick";
-        let mut rlock = rlock("job").node(node).args(options).args(["--", "sh", "-c", script]).args([&ticks]).spawn();
+        let mut rlock = rlock("job")
+            .node(node)
+            .args(options)
+            .args(["--", "sh", "-c", script])
+            .args([&ticks])
+            .spawn();
         let child = rlock.wait_for_pid("child");
         let leader = rlock.wait_for_pid("leader");
         rlock.wait_for("ready");
-        eventually("it ticks", || std::fs::read_to_string(&ticks).is_ok_and(|text| text.ends_with('\n')));
-        Self { rlock, leader, child, ticks, _dir: dir }
+        eventually("it ticks", || {
+            std::fs::read_to_string(&ticks).is_ok_and(|text| text.ends_with('\n'))
+        });
+        Self {
+            rlock,
+            leader,
+            child,
+            ticks,
+            _dir: dir,
+        }
     }
 
     /// Returns the guard, which is rlock's other child.
@@ -72,7 +90,10 @@ impl Witness {
 
 fn last_line(file: &Path) -> f64 {
     let text = std::fs::read_to_string(file).expect("ticks");
-    text.lines().rev().find_map(|line| line.parse().ok()).expect("a tick")
+    text.lines()
+        .rev()
+        .find_map(|line| line.parse().ok())
+        .expect("a tick")
 }
 
 fn local() -> (TempDir, String) {
@@ -81,7 +102,8 @@ fn local() -> (TempDir, String) {
     (dir, node)
 }
 
-/// A script for the next holder, with the pid of a process: it prints `alone` if that process cannot run. A zombie cannot.
+/// A script for the next holder, with the pid of a process: it prints `alone` if that process
+/// cannot run. A zombie cannot.
 const ALONE: &str = "case $(cut -d' ' -f3 /proc/$0/stat 2>/dev/null) in Z|X|'') echo alone;; esac";
 
 #[test]
@@ -102,34 +124,57 @@ fn a_local_lock_outlasts_a_killed_rlock_until_the_command_is_dead() {
     let (_dir, node) = local();
     for _ in 0..10 {
         let witness = Witness::start(&node, &[]);
-        let next = rlock("job").node(&node).args(["--", "cat", "/proc/uptime"]).spawn();
+        let next = rlock("job")
+            .node(&node)
+            .args(["--", "cat", "/proc/uptime"])
+            .spawn();
         witness.rlock.signal(Signal::SIGKILL);
         let next = next.finish().code(0);
         assert!(witness.is_dead());
-        let first: f64 = next.stdout[0].split(' ').next().expect("a number").parse().expect("seconds");
-        assert!(witness.last_tick() <= first, "{} and then {first}", witness.last_tick());
+        let first: f64 = next.stdout[0]
+            .split(' ')
+            .next()
+            .expect("a number")
+            .parse()
+            .expect("seconds");
+        assert!(
+            witness.last_tick() <= first,
+            "{} and then {first}",
+            witness.last_tick()
+        );
     }
 }
 
-/// A user may have no more descriptors on their way to other processes than one process may have open (unix(7), `ETOOMANYREFS`).
+/// A user may have no more descriptors on their way to other processes than one process may have
+/// open (unix(7), `ETOOMANYREFS`).
 #[test]
 fn a_guard_that_the_kernel_sends_no_descriptor_is_replaced_by_one_that_inherits_it() {
-    let Some(rooted) = Rooted::make(RLOCK) else { return };
+    let Some(rooted) = Rooted::make(RLOCK) else {
+        return;
+    };
     let (dir, node) = local();
     std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("nobody's directory");
     let program = rooted.rlock().display().to_string();
     let start = |key: &str| {
-        let run = Rlock::of("prlimit", ["--nofile=24:24", &program, "run", "--key", key]).node(&node);
+        let run =
+            Rlock::of("prlimit", ["--nofile=24:24", &program, "run", "--key", key]).node(&node);
         let run = run.with(|command| {
             command.uid(NOBODY).gid(NOBODY);
         });
-        let mut run = run.args(["--", "sh", "-c", "echo leader $$; exec sleep 300"]).spawn();
+        let mut run = run
+            .args(["--", "sh", "-c", "echo leader $$; exec sleep 300"])
+            .spawn();
         (run.wait_for_pid("leader"), run)
     };
-    let mut runs: Vec<_> = (0..26).map(|number| start(&format!("job{number}"))).collect();
+    let mut runs: Vec<_> = (0..26)
+        .map(|number| start(&format!("job{number}")))
+        .collect();
     let (command, last) = runs.pop().expect("the last one");
-    let mut open = std::fs::read_dir(format!("/proc/{}/fd", guard_of(last.pid()))).expect("its descriptors").flatten();
-    let inherits = |fd: DirEntry| std::fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("job25.lock"));
+    let mut open = std::fs::read_dir(format!("/proc/{}/fd", guard_of(last.pid())))
+        .expect("its descriptors")
+        .flatten();
+    let inherits =
+        |fd: DirEntry| std::fs::read_link(fd.path()).is_ok_and(|file| file.ends_with("job25.lock"));
     assert!(open.any(inherits), "it has the lock's file itself");
     last.signal(Signal::SIGKILL);
     start("job25");
@@ -145,7 +190,9 @@ fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_late
     witness.dies();
     assert!(now().saturating_sub(renewed) < Duration::from_millis(900));
     // By now another client holds the lock.
-    eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
+    eventually("the lease is over", || {
+        server.cli(&["EXISTS", "job"]) == "0"
+    });
     server.cli(&["SET", "job", "another's"]);
     witness.rlock.signal(Signal::SIGCONT);
     witness.rlock.finish().code(79).mentions(&["lost the lock"]);
@@ -162,13 +209,19 @@ fn the_guard_knows_of_renewals_and_so_does_one_in_its_place() {
         if is_replaced {
             let old = witness.guard();
             signal(old, Signal::SIGKILL);
-            eventually("there is another guard", || !alive(old) && guard_of(witness.rlock.pid()) != old);
+            eventually("there is another guard", || {
+                !alive(old) && guard_of(witness.rlock.pid()) != old
+            });
         }
         assert!(!witness.is_dead());
         let begin = Instant::now();
         witness.rlock.signal(Signal::SIGSTOP);
         witness.dies();
-        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            begin.elapsed()
+        );
         witness.rlock.signal(Signal::SIGCONT);
         witness.rlock.finish().code(79);
     }
@@ -208,7 +261,10 @@ fn a_guard_that_is_killed_or_stopped_is_replaced_and_the_new_one_does_its_work()
 fn rlock_and_its_guard_killed_at_once_take_the_command_with_them() {
     let server = Server::start();
     for _ in 0..10 {
-        let mut job = rlock("job").on(&server).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+        let mut job = rlock("job")
+            .on(&server)
+            .args(["--", "sh", "-c", "echo self $$; exec sleep 60"])
+            .spawn();
         let command = job.wait_for_pid("self");
         let guard = guard_of(job.pid());
         // rlock is stopped first, so that it does not replace its guard.
@@ -227,20 +283,40 @@ fn the_guard_ignores_what_it_can_and_has_a_session_and_no_descriptor_of_ours_but
     let server = Server::start();
     let witness = Witness::start(&server.url(), &[]);
     let guard = witness.guard();
-    for which in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGUSR1] {
+    for which in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGTSTP,
+        Signal::SIGUSR1,
+    ] {
         signal(guard, which);
     }
     assert!(alive(guard));
     assert_eq!(stat(guard)[2..4], [guard.to_string(), guard.to_string()]);
-    let open = std::fs::read_dir(format!("/proc/{guard}/fd")).expect("descriptors").flatten();
+    let open = std::fs::read_dir(format!("/proc/{guard}/fd"))
+        .expect("descriptors")
+        .flatten();
     let open: Vec<String> = open
-        .map(|fd| std::fs::read_link(fd.path()).unwrap_or_default().to_string_lossy().into_owned())
+        .map(|fd| {
+            std::fs::read_link(fd.path())
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned()
+        })
         .filter(|target| !target.starts_with("socket:") && !target.contains("timerfd"))
         .collect();
-    let stderr = std::fs::read_link(format!("/proc/{}/fd/2", witness.rlock.pid())).expect("its stderr");
+    let stderr =
+        std::fs::read_link(format!("/proc/{}/fd/2", witness.rlock.pid())).expect("its stderr");
     // The pipe is that of nested runs.
-    let (of_rlock, own): (Vec<_>, Vec<_>) = open.iter().partition(|target| **target == stderr.to_string_lossy());
-    assert!(of_rlock.len() == 1 && matches!(own[..], [pipe] if pipe.starts_with("pipe:")), "{open:?}");
+    let (of_rlock, own): (Vec<_>, Vec<_>) = open
+        .iter()
+        .partition(|target| **target == stderr.to_string_lossy());
+    assert!(
+        of_rlock.len() == 1 && matches!(own[..], [pipe] if pipe.starts_with("pipe:")),
+        "{open:?}"
+    );
 }
 
 #[test]
@@ -248,11 +324,18 @@ fn a_frozen_tree_that_thaws_past_its_lease_runs_for_a_moment_only() {
     let server = Server::start();
     for _ in 0..5 {
         let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
-        let all = [witness.rlock.pid(), witness.guard(), witness.leader, witness.child];
+        let all = [
+            witness.rlock.pid(),
+            witness.guard(),
+            witness.leader,
+            witness.child,
+        ];
         for pid in all {
             signal(pid, Signal::SIGSTOP);
         }
-        eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
+        eventually("the lease is over", || {
+            server.cli(&["EXISTS", "job"]) == "0"
+        });
         let thawed = now();
         for pid in all.into_iter().rev() {
             signal(pid, Signal::SIGCONT);
@@ -271,7 +354,10 @@ fn a_command_under_a_nested_rlock_dies_with_the_outer_lock() {
         let script = format!(
             "{RLOCK} run --key inner --ttl 20s -- sh -c 'trap \"\" TERM; echo inner $$; sleep 60 & wait; sleep 60' & wait; sleep 60"
         );
-        let mut job = rlock("outer").on(&server).args(["--ttl", "3s", "--kill-after", "100ms", "-c", &script]).spawn();
+        let mut job = rlock("outer")
+            .on(&server)
+            .args(["--ttl", "3s", "--kill-after", "100ms", "-c", &script])
+            .spawn();
         let inner = job.wait_for_pid("inner");
         if by == "loss" {
             server.cli(&["SET", "outer", "another's"]);
@@ -292,13 +378,18 @@ fn a_bug_in_rlock_ends_the_command_and_then_frees_the_lock() {
     let witness = Witness::start(&server.url(), &[]);
     let rlock = witness.rlock.pid();
     // tokio panics on that error.
-    eventually("rlock waits", || fail_epoll_wait(rlock).expect("a tracer's rights"));
+    eventually("rlock waits", || {
+        fail_epoll_wait(rlock).expect("a tracer's rights")
+    });
     let took = witness.dies();
     assert!(took < MOMENT, "{took:?}");
     eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
     let said = witness.rlock.finish().code(70).stderr;
     // The guard's line follows its own.
-    assert!(said.lines().count() == 2 && said.starts_with("rlock: a bug in rlock "), "{said:?}");
+    assert!(
+        said.lines().count() == 2 && said.starts_with("rlock: a bug in rlock "),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Hostile servers, and programs that are no servers: no reply costs rlock more than one node timeout and some memory, reaches a
-//! terminal raw, or starts a command.
+//! Hostile servers, and programs that are no servers: no reply costs rlock more than one node
+//! timeout and some memory, reaches a terminal raw, or starts a command.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,8 +18,11 @@ const MEMORY: u64 = 24 << 20;
 /// Number of rlocks that run at once: most of them only wait for their timeouts.
 const AT_ONCE: usize = 8;
 
-/// Starts a server that answers each request with `answer`, on any number of connections, until that fails.
-fn server(answer: impl Fn(&[u8], &mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> String {
+/// Starts a server that answers each request with `answer`, on any number of connections, until
+/// that fails.
+fn server(
+    answer: impl Fn(&[u8], &mut TcpStream) -> io::Result<()> + Send + Sync + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("redis://{}", listener.local_addr().expect("its address"));
     let answer = Arc::new(answer);
@@ -57,7 +60,9 @@ impl Says {
     fn to(self, stream: &mut TcpStream) -> io::Result<()> {
         match self {
             Self::Once(text) => stream.write_all(text.as_bytes()),
-            Self::Last(text) => stream.write_all(text.as_bytes()).and(Err(io::ErrorKind::ConnectionReset.into())),
+            Self::Last(text) => stream
+                .write_all(text.as_bytes())
+                .and(Err(io::ErrorKind::ConnectionReset.into())),
             Self::Forever(first, then) => {
                 stream.write_all(first.as_bytes())?;
                 let many = then.repeat(8192 / then.len());
@@ -75,14 +80,34 @@ impl Says {
 
 /// Replies, and the exit code of `run` for each.
 const FLOODS: [(&str, Says, i32); 9] = [
-    ("ESC in an error", Says::Once("-ERR \x1b[31mred\x1b[0m \u{202e}\r\n"), 78),
+    (
+        "ESC in an error",
+        Says::Once("-ERR \x1b[31mred\x1b[0m \u{202e}\r\n"),
+        78,
+    ),
     ("a bulk of 1 GB", Says::Forever("$1073741824\r\n", "x"), 69),
     ("a line without end", Says::Forever("+", "y"), 69),
-    ("many empty values", Says::Forever("*100000000\r\n", "_\r\n"), 69),
-    ("many small arrays", Says::Forever("*100000000\r\n", "*1\r\n:1\r\n"), 69),
+    (
+        "many empty values",
+        Says::Forever("*100000000\r\n", "_\r\n"),
+        69,
+    ),
+    (
+        "many small arrays",
+        Says::Forever("*100000000\r\n", "*1\r\n:1\r\n"),
+        69,
+    ),
     ("arrays in arrays", Says::Forever("*1\r\n", "*1\r\n"), 69),
-    ("replies without a request", Says::Forever("+OK\r\n", "+OK\r\n"), 69),
-    ("pushes without a subscription", Says::Forever(">2\r\n+message\r\n+x\r\n", ">2\r\n+message\r\n+x\r\n"), 69),
+    (
+        "replies without a request",
+        Says::Forever("+OK\r\n", "+OK\r\n"),
+        69,
+    ),
+    (
+        "pushes without a subscription",
+        Says::Forever(">2\r\n+message\r\n+x\r\n", ">2\r\n+message\r\n+x\r\n"),
+        69,
+    ),
     ("a drip", Says::Drip, 69),
 ];
 
@@ -93,16 +118,52 @@ const MALFORMED: [(&str, Says, i32); 18] = [
     ("a negative error", Says::Once("!-7\r\n"), 69),
     ("a negative text", Says::Once("=-7\r\n"), 69),
     ("a length that is none", Says::Once("$x\r\n"), 69),
-    ("a length beyond all", Says::Once("$99999999999999999999\r\n"), 69),
-    ("a huge bulk that does not come", Says::Once("$9223372036854775807\r\nx"), 69),
+    (
+        "a length beyond all",
+        Says::Once("$99999999999999999999\r\n"),
+        69,
+    ),
+    (
+        "a huge bulk that does not come",
+        Says::Once("$9223372036854775807\r\nx"),
+        69,
+    ),
     ("a huge array", Says::Once("*9223372036854775807\r\n"), 69),
-    ("a huge attribute", Says::Once("|9223372036854775807\r\n"), 69),
-    ("an attribute of an error", Says::Once("|1\r\n+a\r\n+b\r\n-ERR \x1b[2J\r\n"), 69),
-    ("no such type", Says::Once("?TTP/1.1 400 Bad Request\r\n\r\n"), 69),
-    ("a web page", Says::Once("HTTP/1.1 400 Bad Request\r\n\r\n"), 78),
-    ("a push that says nothing", Says::Once(">0\r\n>1\r\n:1\r\n"), 69),
-    ("a word that no script says", Says::Once("*1\r\n$5\r\nmaybe\r\n"), 69),
-    ("a fence that is none", Says::Once("*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n"), 69),
+    (
+        "a huge attribute",
+        Says::Once("|9223372036854775807\r\n"),
+        69,
+    ),
+    (
+        "an attribute of an error",
+        Says::Once("|1\r\n+a\r\n+b\r\n-ERR \x1b[2J\r\n"),
+        69,
+    ),
+    (
+        "no such type",
+        Says::Once("?TTP/1.1 400 Bad Request\r\n\r\n"),
+        69,
+    ),
+    (
+        "a web page",
+        Says::Once("HTTP/1.1 400 Bad Request\r\n\r\n"),
+        78,
+    ),
+    (
+        "a push that says nothing",
+        Says::Once(">0\r\n>1\r\n:1\r\n"),
+        69,
+    ),
+    (
+        "a word that no script says",
+        Says::Once("*1\r\n$5\r\nmaybe\r\n"),
+        69,
+    ),
+    (
+        "a fence that is none",
+        Says::Once("*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n"),
+        69,
+    ),
     ("closing in the middle", Says::Last("*2\r\n$7\r\ngra"), 69),
     ("closing at once", Says::Last(""), 69),
 ];
@@ -122,7 +183,10 @@ const OTHERS: [&[&str]; 8] = [
 /// Limits the memory of rlock: it fails if it maps more than [`MEMORY`].
 fn frugal(rlock: Rlock) -> Rlock {
     rlock.with(|command| {
-        let limit = libc::rlimit { rlim_cur: MEMORY, rlim_max: MEMORY };
+        let limit = libc::rlimit {
+            rlim_cur: MEMORY,
+            rlim_max: MEMORY,
+        };
         let set = move || {
             // SAFETY: reads one rlimit from an address that lives through the call.
             if unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) } == 0 {
@@ -138,8 +202,15 @@ fn frugal(rlock: Rlock) -> Rlock {
 
 /// Checks that a terminal acts on nothing in the output, and that no line is too long to be read.
 fn is_clean(what: &str, finished: &Finished) {
-    for line in finished.stderr.lines().chain(finished.stdout.iter().map(String::as_str)) {
-        assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{what}: {line:?}");
+    for line in finished
+        .stderr
+        .lines()
+        .chain(finished.stdout.iter().map(String::as_str))
+    {
+        assert!(
+            !line.contains(|c: char| c.is_control() || c == '\u{202e}'),
+            "{what}: {line:?}"
+        );
         assert!(line.len() < 3000, "{what}: {} bytes", line.len());
     }
 }
@@ -150,14 +221,31 @@ fn meet(words: &'static [&'static str], servers: &[(&'static str, Says, i32)]) {
         let met = some.iter().map(|&(what, says, code)| {
             std::thread::spawn(move || {
                 let url = server(move |_, stream| says.to(stream));
-                let started = frugal(rlock_words(words[..1].iter().chain(&["--node", &url]).chain(&words[1..])));
+                let started = frugal(rlock_words(
+                    words[..1]
+                        .iter()
+                        .chain(&["--node", &url])
+                        .chain(&words[1..]),
+                ));
                 let finished = started.finish();
                 let what = format!("{what}, {}", words[0]);
-                assert!(finished.exited_with(code), "{what}: {:?} {:?}", finished.stdout, finished.stderr);
+                assert!(
+                    finished.exited_with(code),
+                    "{what}: {:?} {:?}",
+                    finished.stdout,
+                    finished.stderr
+                );
                 is_clean(&what, &finished);
                 // The node timeout is a second; another one would be noticed.
-                assert!(finished.took < Duration::from_millis(1900), "{what}: {:?}", finished.took);
-                assert!(words[0] != "run" || finished.stdout.is_empty(), "{what}: the command ran");
+                assert!(
+                    finished.took < Duration::from_millis(1900),
+                    "{what}: {:?}",
+                    finished.took
+                );
+                assert!(
+                    words[0] != "run" || finished.stdout.is_empty(),
+                    "{what}: the command ran"
+                );
             })
         });
         for one in met.collect::<Vec<_>>() {
@@ -181,7 +269,9 @@ fn whatever_a_server_says_costs_the_other_commands_no_more() {
 }
 
 /// Starts a server that says that another client holds the lock, and `more`.
-fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static) -> (String, Arc<AtomicUsize>) {
+fn busy(
+    more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static,
+) -> (String, Arc<AtomicUsize>) {
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
     let url = server(move |request, stream| {
@@ -205,8 +295,8 @@ fn busy(more: impl Fn(&mut TcpStream) -> io::Result<()> + Send + Sync + 'static)
     (url, attempts)
 }
 
-/// Starts a server whose SCAN never ends. Each step finds names of locks with `length` bytes each, or none if that is 0. The server
-/// says that it has `size` keys.
+/// Starts a server whose SCAN never ends. Each step finds names of locks with `length` bytes each,
+/// or none if that is 0. The server says that it has `size` keys.
 fn endless(length: usize, size: i64) -> String {
     let steps = AtomicUsize::new(0);
     server(move |request, stream| {
@@ -226,7 +316,11 @@ fn endless(length: usize, size: i64) -> String {
         let names: String = (0..if length == 0 { 0 } else { 1000 }).map(name).collect();
         let count = names.lines().count() / 2;
         let cursor = (step + 1).to_string();
-        write!(stream, "*2\r\n${}\r\n{cursor}\r\n*{count}\r\n{names}", cursor.len())
+        write!(
+            stream,
+            "*2\r\n${}\r\n{cursor}\r\n*{count}\r\n{names}",
+            cursor.len()
+        )
     })
 }
 
@@ -240,30 +334,48 @@ fn a_walk_through_keys_that_has_no_end_is_ended_with_little_memory_used() {
     ];
     for (length, size, why) in cases {
         let url = endless(length, size);
-        let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"])).finish().code(69);
+        let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"]))
+            .finish()
+            .code(69);
         is_clean("a walk", &finished);
-        finished.said(&["cannot scan for locks", &url, why]).within(Duration::from_secs(20));
+        finished
+            .said(&["cannot scan for locks", &url, why])
+            .within(Duration::from_secs(20));
     }
 }
 
 /// Starts a server with 5000 locks, each with a holder and 32 waiters.
 fn crowded() -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
-    let value = format!("{TOKEN} {{\"host\":\"h\",\"note\":\"{}\"}}", "n".repeat(900));
+    let value = format!(
+        "{TOKEN} {{\"host\":\"h\",\"note\":\"{}\"}}",
+        "n".repeat(900)
+    );
     let waiter = bulk(&format!("{TOKEN} {} 1 1700000000000", "h".repeat(60))) + &bulk("1");
-    let (kind, head, waiters) = (bulk("held") + &bulk("string"), bulk(&value), waiter.repeat(32));
+    let (kind, head, waiters) = (
+        bulk("held") + &bulk("string"),
+        bulk(&value),
+        waiter.repeat(32),
+    );
     let (fence, last, now) = (bulk("1"), bulk(""), bulk("1700000000000"));
     let look = format!(
         "*7\r\n*5\r\n{kind}:{}\r\n{head}:30000\r\n*0\r\n{fence}*64\r\n{waiters}:0\r\n{last}{now}",
         value.len(),
     );
     server(move |request, stream| {
-        let said = |word: &[u8]| request.windows(word.len()).filter(|window| *window == word).count();
+        let said = |word: &[u8]| {
+            request
+                .windows(word.len())
+                .filter(|window| *window == word)
+                .count()
+        };
         if said(b"DBSIZE") > 0 {
             stream.write_all(b":5000\r\n")?;
         }
         if said(b"SCAN") > 0 {
-            let names: String = (0..5000).map(|number| bulk(&format!("rlock:fence:{{{number}}}:{number}"))).collect();
+            let names: String = (0..5000)
+                .map(|number| bulk(&format!("rlock:fence:{{{number}}}:{number}")))
+                .collect();
             write!(stream, "*2\r\n{}*5000\r\n{names}", bulk("0"))?;
         }
         stream.write_all(look.repeat(said(b"EVALSHA\r\n")).as_bytes())
@@ -273,33 +385,63 @@ fn crowded() -> String {
 #[test]
 fn locks_that_a_server_invents_are_looked_at_with_little_memory_used() {
     let url = crowded();
-    let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"])).finish().code(69);
+    let finished = frugal(rlock_words(["inspect", "--node", &url, "--quiet"]))
+        .finish()
+        .code(69);
     is_clean("locks", &finished);
-    finished.said(&["cannot observe all locks", &url, "its locks take over 8 MiB"]).within(Duration::from_secs(20));
+    finished
+        .said(&[
+            "cannot observe all locks",
+            &url,
+            "its locks take over 8 MiB",
+        ])
+        .within(Duration::from_secs(20));
 }
 
 #[test]
 fn a_node_whose_keys_have_no_end_does_not_hide_the_locks_of_the_others() {
     let servers = [Server::start(), Server::start()];
-    let url = format!("{},{},{}", servers[0].url(), servers[1].url(), endless(8, 0));
+    let url = format!(
+        "{},{},{}",
+        servers[0].url(),
+        servers[1].url(),
+        endless(8, 0)
+    );
     for server in &servers {
-        server.cli(&["SET", "job", &format!("{TOKEN} {{\"host\":\"web1\"}}"), "PX", "60000"]);
+        server.cli(&[
+            "SET",
+            "job",
+            &format!("{TOKEN} {{\"host\":\"web1\"}}"),
+            "PX",
+            "60000",
+        ]);
         server.cli(&["SET", "rlock:fence:{job}:job", "1"]);
     }
-    let shown = rlock_words(["inspect", "--node", &url]).finish().code(0).stdout.join("\n");
-    assert!(shown.contains("job") && shown.contains("web1") && shown.contains("2/3"), "{shown}");
+    let shown = rlock_words(["inspect", "--node", &url])
+        .finish()
+        .code(0)
+        .stdout
+        .join("\n");
+    assert!(
+        shown.contains("job") && shown.contains("web1") && shown.contains("2/3"),
+        "{shown}"
+    );
 }
 
 const GO: &str = ">3\r\n+message\r\n$1\r\nx\r\n$2\r\ngo\r\n";
 
 #[test]
 fn a_waiter_that_is_told_to_go_without_end_does_not_try_without_end() {
-    let told: [fn(&mut TcpStream) -> io::Result<()>; 2] =
-        [|stream| stream.write_all(GO.as_bytes()), |stream| Says::Forever(GO, GO).to(stream)];
+    let told: [fn(&mut TcpStream) -> io::Result<()>; 2] = [
+        |stream| stream.write_all(GO.as_bytes()),
+        |stream| Says::Forever(GO, GO).to(stream),
+    ];
     for more in told {
         let (url, attempts) = busy(more);
-        let finished =
-            frugal(rlock("job").node(&url).args(["--wait", "2"])).command(["echo", "ran"]).code(75).printed(&[]);
+        let finished = frugal(rlock("job").node(&url).args(["--wait", "2"]))
+            .command(["echo", "ran"])
+            .code(75)
+            .printed(&[]);
         is_clean("go", &finished);
         // Each attempt is a request to acquire and one to release.
         let attempts = attempts.load(Ordering::Relaxed);
@@ -314,9 +456,17 @@ fn a_waiter_stands_what_is_said_on_the_connection_on_which_it_listens() {
         let begin = Instant::now();
         let waits = frugal(rlock("job").node(&url).args(["--wait", "1.5"]));
         let finished = waits.command(["echo", "ran"]).printed(&[]);
-        assert!(finished.exited_with(75) || finished.exited_with(69), "{what}: {:?}", finished.stderr);
+        assert!(
+            finished.exited_with(75) || finished.exited_with(69),
+            "{what}: {:?}",
+            finished.stderr
+        );
         is_clean(what, &finished);
-        assert!(begin.elapsed() < Duration::from_millis(2900), "{what}: {:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_millis(2900),
+            "{what}: {:?}",
+            begin.elapsed()
+        );
     }
 }
 
@@ -337,8 +487,15 @@ fn what_is_said_instead_of_a_greeting_costs_a_waiter_no_more() {
             stream.write_all(&reply[..length])
         });
         let waits = frugal(rlock("job").node(&front).args(["--wait", "1.5"]));
-        let finished = waits.command(["echo", "ran"]).printed(&[]).within(Duration::from_millis(2900));
-        assert!(finished.exited_with(75) || finished.exited_with(69), "{what}: {:?}", finished.stderr);
+        let finished = waits
+            .command(["echo", "ran"])
+            .printed(&[])
+            .within(Duration::from_millis(2900));
+        assert!(
+            finished.exited_with(75) || finished.exited_with(69),
+            "{what}: {:?}",
+            finished.stderr
+        );
         is_clean(what, &finished);
     }
 }
@@ -347,13 +504,19 @@ fn what_is_said_instead_of_a_greeting_costs_a_waiter_no_more() {
 fn a_server_that_repeats_the_password_is_quoted_without_it() {
     let password = "correct horse battery staple";
     for repeated in [password, "correct horse"] {
-        let said = format!("-BUSY unknown command, with args beginning with: '3' 'AUTH' 'default' '{repeated}\r\n");
+        let said = format!(
+            "-BUSY unknown command, with args beginning with: '3' 'AUTH' 'default' '{repeated}\r\n"
+        );
         for word in ["HELLO", "EVALSHA"] {
             let said = said.clone();
             let (behind, _) = busy(|_| Ok(()));
             let behind = behind.trim_start_matches("redis://").to_owned();
             let url = server(move |request, stream| {
-                let has = |word: &str| request.windows(word.len()).any(|window| window == word.as_bytes());
+                let has = |word: &str| {
+                    request
+                        .windows(word.len())
+                        .any(|window| window == word.as_bytes())
+                };
                 if has(word) {
                     return stream.write_all(said.as_bytes());
                 }
@@ -366,9 +529,19 @@ fn a_server_that_repeats_the_password_is_quoted_without_it() {
                 let length = to.read(&mut reply)?;
                 stream.write_all(&reply[..length])
             });
-            let waits = rlock("job").node(&url).env("RLOCK_PASSWORD", password).args(["-v", "--wait", "1.5"]);
-            let finished = waits.command(["echo", "ran"]).printed(&[]).mentions(&["BUSY unknown command", "'***"]);
-            assert!(!finished.stderr.contains("correct"), "{word}: {}", finished.stderr);
+            let waits = rlock("job")
+                .node(&url)
+                .env("RLOCK_PASSWORD", password)
+                .args(["-v", "--wait", "1.5"]);
+            let finished = waits
+                .command(["echo", "ran"])
+                .printed(&[])
+                .mentions(&["BUSY unknown command", "'***"]);
+            assert!(
+                !finished.stderr.contains("correct"),
+                "{word}: {}",
+                finished.stderr
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! rlock and clients of other projects on the same servers: each excludes the other, and neither releases a lock of the other.
-//! The clients are in `tests/interop`.
+//! rlock and clients of other projects on the same servers: each excludes the other, and neither
+//! releases a lock of the other. The clients are in `tests/interop`.
 
 use nix::sys::signal::Signal;
 
@@ -17,8 +17,8 @@ fn ours(nodes: &Nodes) -> Rlock {
     rlock(KEY).on_all(nodes)
 }
 
-/// Waits until the values at the key are right on all nodes, and returns them. A Redlock client returns once it has a majority, while
-/// its requests to the other nodes may still be on their way.
+/// Waits until the values at the key are right on all nodes, and returns them. A Redlock client
+/// returns once it has a majority, while its requests to the other nodes may still be on their way.
 fn votes(nodes: &Nodes, what: &str, are_right: impl Fn(&str) -> bool) -> Vec<String> {
     let mut values = Vec::new();
     eventually(what, || {
@@ -34,11 +34,18 @@ fn nothing_is_left(nodes: &Nodes) {
 
 fn a_lock_of_theirs_is_busy_until_they_release_it(library: &str, count: usize) {
     let nodes = Nodes::tcp(count);
-    let Some(mut client) = Client::start(library, &nodes) else { return };
+    let Some(mut client) = Client::start(library, &nodes) else {
+        return;
+    };
     assert!(client.acquires(KEY, 60_000));
     for options in KINDS {
-        let busy = ours(&nodes).args(*options).args(["-n"]).sh("echo ran").code(75);
-        busy.printed(&[]).said(&["busy", "not rlock", "lease ends in"]);
+        let busy = ours(&nodes)
+            .args(*options)
+            .args(["-n"])
+            .sh("echo ran")
+            .code(75);
+        busy.printed(&[])
+            .said(&["busy", "not rlock", "lease ends in"]);
     }
     let mut waiter = ours(&nodes).args(["-v", "--", "echo", "mine"]).spawn();
     waiter.wait_until_told("waiting: held by");
@@ -51,7 +58,9 @@ fn a_lock_of_theirs_is_busy_until_they_release_it(library: &str, count: usize) {
 
 fn a_lock_of_ours_is_refused_to_them_until_we_release_it(library: &str, count: usize) {
     let nodes = Nodes::tcp(count);
-    let Some(mut client) = Client::start(library, &nodes) else { return };
+    let Some(mut client) = Client::start(library, &nodes) else {
+        return;
+    };
     for options in KINDS {
         let holder = ours(&nodes).args(*options).hold(COMMAND);
         let values = votes(&nodes, "all have it", |value| !value.is_empty());
@@ -66,7 +75,9 @@ fn a_lock_of_ours_is_refused_to_them_until_we_release_it(library: &str, count: u
 
 fn their_late_release_leaves_our_lock_alone(library: &str, count: usize) {
     let nodes = Nodes::tcp(count);
-    let Some(mut client) = Client::start(library, &nodes) else { return };
+    let Some(mut client) = Client::start(library, &nodes) else {
+        return;
+    };
     assert!(client.acquires(KEY, 1000));
     let holder = ours(&nodes).hold(COMMAND);
     let values = votes(&nodes, "all have it", |value| value.contains("\"pid\":"));
@@ -78,13 +89,18 @@ fn their_late_release_leaves_our_lock_alone(library: &str, count: usize) {
 
 fn a_lock_that_we_lost_to_them_is_not_touched(library: &str, count: usize) {
     let nodes = Nodes::tcp(count);
-    let Some(mut client) = Client::start(library, &nodes) else { return };
+    let Some(mut client) = Client::start(library, &nodes) else {
+        return;
+    };
     let holder = ours(&nodes).args(["--ttl", "1s"]).hold(COMMAND);
     holder.signal(Signal::SIGSTOP);
     eventually("it passes on", || client.acquires(KEY, 60_000));
     // A majority is enough for them; the keys of rlock on the other nodes expire.
     let values = votes(&nodes, "none is ours", |value| !value.contains("\"pid\":"));
-    assert!(values.iter().filter(|value| !value.is_empty()).count() > count / 2, "{values:?}");
+    assert!(
+        values.iter().filter(|value| !value.is_empty()).count() > count / 2,
+        "{values:?}"
+    );
     holder.signal(Signal::SIGCONT);
     holder.finish().code(79).printed(&["ready"]);
     assert_eq!(nodes.cli(&["GET", KEY]), values);

@@ -1,4 +1,5 @@
-//! rlock killed with SIGKILL: its guard releases the lock once the command is dead, long before the lease ends.
+//! rlock killed with SIGKILL: its guard releases the lock once the command is dead, long before the
+//! lease ends.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
@@ -7,13 +8,16 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 
-use crate::support::{Nodes, Rlock, Running, Server, alive, children, eventually, guard_of, rlock, signal};
+use crate::support::{
+    Nodes, Rlock, Running, Server, alive, children, eventually, guard_of, rlock, signal,
+};
 
 /// Far less than the lease, and enough on a machine whose cores are all busy with other tests.
 const SOON: Duration = Duration::from_secs(10);
 
 /// A script that prints its own pid and its child's, and then sleeps in both. TERM ends neither.
-const STUBBORN: &str = "trap '' TERM; sleep 60 & echo child $!; echo self $$; echo ready; wait; sleep 60";
+const STUBBORN: &str =
+    "trap '' TERM; sleep 60 & echo child $!; echo self $$; echo ready; wait; sleep 60";
 
 /// Starts a holder with a long lease, and returns it with the processes of its command.
 fn holder(job: Rlock) -> (Running, [i32; 2]) {
@@ -28,7 +32,10 @@ fn is_given_back(job: &Running, command: &[i32], mut is_free: impl FnMut() -> bo
     job.signal(Signal::SIGKILL);
     eventually("the lock is free", || {
         let free = is_free();
-        assert!(!free || !command.iter().any(|pid| alive(*pid)), "the command outlived the lock");
+        assert!(
+            !free || !command.iter().any(|pid| alive(*pid)),
+            "the command outlived the lock"
+        );
         free
     });
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
@@ -52,7 +59,9 @@ fn a_guard_that_was_replaced_gives_the_lock_back_too() {
     let (job, command) = holder(rlock("job").on(&server));
     let old = guard_of(job.pid());
     signal(old, Signal::SIGKILL);
-    eventually("there is another guard", || children(job.pid()).len() == 2 && guard_of(job.pid()) != old);
+    eventually("there is another guard", || {
+        children(job.pid()).len() == 2 && guard_of(job.pid()) != old
+    });
     is_given_back(&job, &command, || server.cli(&["EXISTS", "job"]) == "0");
 }
 
@@ -62,8 +71,14 @@ fn the_next_waiter_has_the_lock_when_the_command_is_dead() {
     let (job, command) = holder(rlock("job").on(&server));
     let script = "for pid; do case $(cut -d' ' -f3 /proc/$pid/stat 2>/dev/null) in Z|X|'') echo alone;; esac; done";
     let pids = command.map(|pid| pid.to_string());
-    let next = rlock("job").on(&server).args(["--", "sh", "-c", script, "sh"]).args(&pids).spawn();
-    eventually("it waits", || server.cli(&["EXISTS", "rlock:queue:{job}:job"]) == "1");
+    let next = rlock("job")
+        .on(&server)
+        .args(["--", "sh", "-c", script, "sh"])
+        .args(&pids)
+        .spawn();
+    eventually("it waits", || {
+        server.cli(&["EXISTS", "rlock:queue:{job}:job"]) == "1"
+    });
     let begin = Instant::now();
     job.signal(Signal::SIGKILL);
     next.finish().code(0).printed(&["alone", "alone"]);
@@ -78,7 +93,9 @@ fn the_lock_of_a_successor_is_not_touched() {
     server.cli(&["SET", "job", "a successor's"]);
     let asked = server.asked();
     job.signal(Signal::SIGKILL);
-    eventually("the guard has asked, and ended", || server.asked() > asked && !alive(guard));
+    eventually("the guard has asked, and ended", || {
+        server.asked() > asked && !alive(guard)
+    });
     assert!(!command.iter().any(|pid| alive(*pid)));
     assert_eq!(server.cli(&["GET", "job"]), "a successor's");
 }
@@ -87,7 +104,10 @@ fn the_lock_of_a_successor_is_not_touched() {
 fn one_line_tells_of_it_and_no_caller_waits_for_the_release() {
     let server = Server::start();
     for (options, told) in [
-        (&[][..], "rlock: job: rlock was killed; the command was killed; the lock is being given back\n"),
+        (
+            &[][..],
+            "rlock: job: rlock was killed; the command was killed; the lock is being given back\n",
+        ),
         (&["--log", "json"], "\"event\":\"killed\""),
     ] {
         let (job, _) = holder(rlock("job").on(&server).args(options));
@@ -96,7 +116,11 @@ fn one_line_tells_of_it_and_no_caller_waits_for_the_release() {
         job.signal(Signal::SIGKILL);
         // It waits until no process has the output open.
         let finished = job.finish();
-        assert!(finished.took < SOON && finished.stderr.contains(told), "{:?}", finished.stderr);
+        assert!(
+            finished.took < SOON && finished.stderr.contains(told),
+            "{:?}",
+            finished.stderr
+        );
         assert!(alive(guard), "it gives the lock back");
         server.thaw();
         eventually("the lock is free, and the guard has ended", || {
@@ -152,12 +176,16 @@ fn a_password_that_was_changed_is_read_again() {
     let (job, _) = holder(rlock("job").node(&url).args(["--password-file", path]));
     let ask = |password: &str, words: &[&str]| {
         let url = format!("redis://:{password}@127.0.0.1:{}", server.port());
-        redis::cmd(words[0]).arg(&words[1..]).query::<redis::Value>(&mut redis::Client::open(url)?.get_connection()?)
+        redis::cmd(words[0])
+            .arg(&words[1..])
+            .query::<redis::Value>(&mut redis::Client::open(url)?.get_connection()?)
     };
     ask("hunter2", &["CONFIG", "SET", "requirepass", "hunter3"]).expect("another password");
     write("hunter3");
     job.signal(Signal::SIGKILL);
-    eventually("the lock is free", || ask("hunter3", &["EXISTS", "job"]) == Ok(redis::Value::Int(0)));
+    eventually("the lock is free", || {
+        ask("hunter3", &["EXISTS", "job"]) == Ok(redis::Value::Int(0))
+    });
 }
 
 #[test]
@@ -173,16 +201,26 @@ fn a_release_is_repeated_until_the_server_is_back() {
             job.signal(Signal::SIGKILL);
             (job, guard)
         } else {
-            let job = rlock("job").on(&server).args(["--ttl", "5m"]).hold("echo ready; read line; true");
+            let job = rlock("job")
+                .on(&server)
+                .args(["--ttl", "5m"])
+                .hold("echo ready; read line; true");
             let guard = guard_of(job.pid());
             server.crash();
             (job, guard)
         };
         // No caller waits for that.
         let finished = job.finish();
-        assert!(finished.took < SOON && alive(guard), "{:?}", finished.stderr);
+        assert!(
+            finished.took < SOON && alive(guard),
+            "{:?}",
+            finished.stderr
+        );
         if !is_killed {
-            finished.code(0).mentions(&["release not confirmed"]).never_said("was killed");
+            finished
+                .code(0)
+                .mentions(&["release not confirmed"])
+                .never_said("was killed");
         }
         server.come_back();
         eventually("the lock is free, and the guard has ended", || {
@@ -197,6 +235,8 @@ fn a_replaced_guard_finds_its_nodes_by_name() {
     let (job, command) = holder(rlock("job").node(&format!("redis://localhost:{}", server.port())));
     let old = guard_of(job.pid());
     signal(old, Signal::SIGKILL);
-    eventually("there is another guard", || children(job.pid()).len() == 2 && guard_of(job.pid()) != old);
+    eventually("there is another guard", || {
+        children(job.pid()).len() == 2 && guard_of(job.pid()) != old
+    });
     is_given_back(&job, &command, || server.cli(&["EXISTS", "job"]) == "0");
 }

@@ -15,8 +15,16 @@ fn verb(nodes: &Nodes, words: &[&str]) -> Rlock {
 #[track_caller]
 fn last(nodes: &Nodes) -> (String, Value) {
     let table = verb(nodes, &["inspect", "job"]).finish().code(1).stdout;
-    let line = table.iter().find_map(|line| line.strip_prefix("job: last: ")).unwrap_or_default().to_owned();
-    let shown = verb(nodes, &["inspect", "job", "--json"]).finish().code(1).stdout.concat();
+    let line = table
+        .iter()
+        .find_map(|line| line.strip_prefix("job: last: "))
+        .unwrap_or_default()
+        .to_owned();
+    let shown = verb(nodes, &["inspect", "job", "--json"])
+        .finish()
+        .code(1)
+        .stdout
+        .concat();
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     (line, shown[0]["last"].clone())
 }
@@ -38,11 +46,25 @@ fn a_free_lock_tells_its_last_run() {
         let run = || rlock("job").on_all(&nodes).args(kind);
         run().sh("sleep 0.1; exit 3").code(3);
         let (line, json) = last(&nodes);
-        assert!(line.starts_with("tester@") && line.contains("s ago, ran ") && line.contains(", sh, "), "{line}");
+        assert!(
+            line.starts_with("tester@") && line.contains("s ago, ran ") && line.contains(", sh, "),
+            "{line}"
+        );
         assert!(line.ends_with(", exit 3"), "{line}");
-        let lasted = json["end"].as_u64().zip(json["start"].as_u64()).map(|(end, start)| end - start);
-        assert!(lasted >= Some(100) && json["exit"] == 3 && json["signal"].is_null(), "{json}");
-        assert!(json["age_ms"].as_u64() < Some(60_000) && json["user"] == "tester" && json["cmd"] == "sh", "{json}");
+        let lasted = json["end"]
+            .as_u64()
+            .zip(json["start"].as_u64())
+            .map(|(end, start)| end - start);
+        assert!(
+            lasted >= Some(100) && json["exit"] == 3 && json["signal"].is_null(),
+            "{json}"
+        );
+        assert!(
+            json["age_ms"].as_u64() < Some(60_000)
+                && json["user"] == "tester"
+                && json["cmd"] == "sh",
+            "{json}"
+        );
         run().sh("kill -TERM $$").code(143);
         is_told(&nodes, &[", killed by SIGTERM"]);
         run().args(["--name", "\u{1b}[1mred"]).sh("true").code(0);
@@ -60,7 +82,10 @@ fn each_of_several_locks_tells_it_and_a_nested_run_leaves_it_to_the_outer_one() 
     rlock("a").on(&server).args(["-k", "b"]).sh(&inner).code(5);
     for key in ["a", "b"] {
         let told = server.cli(&["GET", &format!("rlock:last:{{{key}}}:{key}")]);
-        assert!(told.contains("\"cmd\":\"sh\"") && told.contains("\"exit\":5"), "{told}");
+        assert!(
+            told.contains("\"cmd\":\"sh\"") && told.contains("\"exit\":5"),
+            "{told}"
+        );
     }
 }
 
@@ -68,7 +93,10 @@ fn each_of_several_locks_tells_it_and_a_nested_run_leaves_it_to_the_outer_one() 
 fn a_run_whose_rlock_was_killed_is_recorded_by_its_guard() {
     for count in [1, 3] {
         let nodes = Nodes::start(count);
-        let job = rlock("job").on_all(&nodes).args(["--ttl", "5m"]).hold("echo ready; exec sleep 60");
+        let job = rlock("job")
+            .on_all(&nodes)
+            .args(["--ttl", "5m"])
+            .hold("echo ready; exec sleep 60");
         job.signal(Signal::SIGKILL);
         nodes.become_clean();
         eventually("it is recorded", || !last(&nodes).0.is_empty());
@@ -85,15 +113,29 @@ fn a_lock_that_was_broken_tells_by_whom_and_why() {
             (&["--now", "--reason", "a\u{7}b"], ": a\\x07b"),
             (&[], " ago"),
         ] {
-            let job = rlock("job").on_all(&nodes).args(kind).args(["--ttl", "3s"]).hold("echo ready; exec sleep 60");
-            verb(&nodes, &[&["break", "job", "--yes"], words].concat()).finish().code(0);
+            let job = rlock("job")
+                .on_all(&nodes)
+                .args(kind)
+                .args(["--ttl", "3s"])
+                .hold("echo ready; exec sleep 60");
+            verb(&nodes, &[&["break", "job", "--yes"], words].concat())
+                .finish()
+                .code(0);
             let told = job.finish().code(79);
             if words.len() == 2 {
                 told.mentions(&["broke the lock: it hung"]);
             }
             let (line, json) = last(&nodes);
-            assert!(line.contains(", sh, broken by tester@") && line.ends_with(how), "{line}");
-            assert!(json["broken_by"].as_str().is_some_and(|by| by.starts_with("tester@")), "{json}");
+            assert!(
+                line.contains(", sh, broken by tester@") && line.ends_with(how),
+                "{line}"
+            );
+            assert!(
+                json["broken_by"]
+                    .as_str()
+                    .is_some_and(|by| by.starts_with("tester@")),
+                "{json}"
+            );
             assert_eq!(json["reason"].is_null(), words.is_empty(), "{json}");
         }
     }
@@ -102,13 +144,21 @@ fn a_lock_that_was_broken_tells_by_whom_and_why() {
 #[test]
 fn a_reason_that_is_too_long_is_64_and_changes_nothing() {
     let nodes = Nodes::start(1);
-    let token = verb(&nodes, &["acquire", "-k", "job"]).finish().code(0).stdout.remove(0);
+    let token = verb(&nodes, &["acquire", "-k", "job"])
+        .finish()
+        .code(0)
+        .stdout
+        .remove(0);
     let long = "x".repeat(201);
-    let told =
-        verb(&nodes, &["break", "job", "--yes", "--reason", &long]).finish().code(64).said(&["at most 200 bytes"]);
+    let told = verb(&nodes, &["break", "job", "--yes", "--reason", &long])
+        .finish()
+        .code(64)
+        .said(&["at most 200 bytes"]);
     assert_eq!(told.stderr.lines().count(), 1, "{}", told.stderr);
     assert!(nodes[0].cli(&["GET", "job"]).starts_with(&token));
-    verb(&nodes, &["break", "job", "--yes", "--reason", &long[1..]]).finish().code(0);
+    verb(&nodes, &["break", "job", "--yes", "--reason", &long[1..]])
+        .finish()
+        .code(0);
     is_told(&nodes, &[", acquire, broken by tester@", &long[1..]]);
 }
 

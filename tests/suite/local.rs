@@ -18,7 +18,9 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a directory") }
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -26,12 +28,20 @@ impl Place {
     }
 
     pub(crate) fn files(&self) -> Vec<String> {
-        let names = std::fs::read_dir(self.dir.path()).expect("a directory").flatten();
-        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name != ".fence").collect()
+        let names = std::fs::read_dir(self.dir.path())
+            .expect("a directory")
+            .flatten();
+        names
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != ".fence")
+            .collect()
     }
 
     pub(crate) fn hold(&self, script: &str) -> Running {
-        rlock("job").node(&self.url()).stdin(Stdio::piped()).hold(script)
+        rlock("job")
+            .node(&self.url())
+            .stdin(Stdio::piped())
+            .hold(script)
     }
 }
 
@@ -40,9 +50,19 @@ fn the_lock_excludes_and_names_its_holder_and_leaves_no_file() {
     let place = Place::new();
     let mut holder = place.hold("echo ready; read line; true");
     let pid = holder.pid().to_string();
-    let busy = rlock("job").node(&place.url()).args(["-n"]).sh("echo ran").code(75).printed(&[]);
+    let busy = rlock("job")
+        .node(&place.url())
+        .args(["-n"])
+        .sh("echo ran")
+        .code(75)
+        .printed(&[]);
     busy.said(&["busy", "tester@", &pid, "running sh"]);
-    rlock("other").node(&place.url()).args(["-n"]).command(["true"]).code(0).silent();
+    rlock("other")
+        .node(&place.url())
+        .args(["-n"])
+        .command(["true"])
+        .code(0)
+        .silent();
     drop(holder.stdin.take());
     holder.finish().code(0).silent();
     assert_eq!(place.files(), [""; 0]);
@@ -52,7 +72,10 @@ fn the_lock_excludes_and_names_its_holder_and_leaves_no_file() {
 fn a_waiter_gets_it_next() {
     let place = Place::new();
     let mut holder = place.hold("echo ready; read line; true");
-    let mut waiter = rlock("job").node(&place.url()).args(["--", "echo", "mine"]).spawn();
+    let mut waiter = rlock("job")
+        .node(&place.url())
+        .args(["--", "echo", "mine"])
+        .spawn();
     assert!(waiter.is_running());
     drop(holder.stdin.take());
     holder.finish().code(0);
@@ -65,7 +88,10 @@ fn a_waiter_is_woken_by_the_release_and_does_not_poll() {
     let mut gaps: Vec<Duration> = (0..20)
         .map(|_| {
             let mut holder = place.hold("echo ready; read line; true");
-            let mut waiter = rlock("job").node(&place.url()).args(["-v", "--", "echo", "mine"]).spawn();
+            let mut waiter = rlock("job")
+                .node(&place.url())
+                .args(["-v", "--", "echo", "mine"])
+                .spawn();
             waiter.wait_until_told("waiting");
             drop(holder.stdin.take());
             let begin = Instant::now();
@@ -85,7 +111,10 @@ fn a_waiter_is_woken_by_the_release_and_does_not_poll() {
 fn a_lock_whose_file_was_not_deleted_passes_on_too() {
     let place = Place::new();
     let holder = place.hold("echo ready; read line; true");
-    let mut waiter = rlock("job").node(&place.url()).args(["-v", "--", "echo", "mine"]).spawn();
+    let mut waiter = rlock("job")
+        .node(&place.url())
+        .args(["-v", "--", "echo", "mine"])
+        .spawn();
     waiter.wait_until_told("waiting");
     holder.signal(Signal::SIGKILL);
     waiter.wait_for("mine");
@@ -97,10 +126,19 @@ fn a_lock_whose_file_was_not_deleted_passes_on_too() {
 fn each_of_many_waiters_gets_the_lock_once() {
     let place = Place::new();
     let log = place.dir.path().join("log");
-    let script = format!("echo begin >> {0}; sleep 0.01; echo end >> {0}", log.display());
+    let script = format!(
+        "echo begin >> {0}; sleep 0.01; echo end >> {0}",
+        log.display()
+    );
     let mut holder = place.hold("echo ready; read line; true");
-    let waiters: Vec<Running> =
-        (0..20).map(|_| rlock("job").node(&place.url()).args(["-v", "-c", &script]).spawn()).collect();
+    let waiters: Vec<Running> = (0..20)
+        .map(|_| {
+            rlock("job")
+                .node(&place.url())
+                .args(["-v", "-c", &script])
+                .spawn()
+        })
+        .collect();
     let waiters: Vec<Running> = waiters
         .into_iter()
         .map(|mut waiter| {
@@ -113,14 +151,25 @@ fn each_of_many_waiters_gets_the_lock_once() {
     for waiter in waiters {
         waiter.finish().code(0);
     }
-    assert_eq!(std::fs::read_to_string(&log).expect("a log"), "begin\nend\n".repeat(20));
+    assert_eq!(
+        std::fs::read_to_string(&log).expect("a log"),
+        "begin\nend\n".repeat(20)
+    );
 }
 
 #[test]
 fn any_key_is_a_safe_name() {
     let place = Place::new();
     let long = "k".repeat(1024);
-    for key in ["../../etc/passwd", "..", "/", "a\nb", ".fence", "größe 漢字", long.as_str()] {
+    for key in [
+        "../../etc/passwd",
+        "..",
+        "/",
+        "a\nb",
+        ".fence",
+        "größe 漢字",
+        long.as_str(),
+    ] {
         rlock(key)
             .node(&place.url())
             .args(["-n"])
@@ -134,11 +183,19 @@ fn any_key_is_a_safe_name() {
 #[test]
 fn the_lock_ends_with_rlock_however_that_ends() {
     let place = Place::new();
-    let mut holder = rlock("job").node(&place.url()).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+    let mut holder = rlock("job")
+        .node(&place.url())
+        .args(["--", "sh", "-c", "echo self $$; exec sleep 60"])
+        .spawn();
     let command = holder.wait_for_pid("self");
     holder.signal(Signal::SIGKILL);
     eventually("the lock is free", || {
-        rlock("job").node(&place.url()).args(["-n", "-q", "-E", "9"]).command(["true"]).stdout.is_empty()
+        rlock("job")
+            .node(&place.url())
+            .args(["-n", "-q", "-E", "9"])
+            .command(["true"])
+            .stdout
+            .is_empty()
             && place.files().is_empty()
     });
     if alive(command) {
@@ -152,7 +209,14 @@ fn a_file_that_was_deleted_or_replaced_is_a_lost_lock() {
         let place = Place::new();
         let mut job = rlock("job")
             .node(&place.url())
-            .args(["--ttl", "900ms", "--", "sh", "-c", "echo self $$; exec sleep 60"])
+            .args([
+                "--ttl",
+                "900ms",
+                "--",
+                "sh",
+                "-c",
+                "echo self $$; exec sleep 60",
+            ])
             .spawn();
         let command = job.wait_for_pid("self");
         let file = place.dir.path().join("job.lock");
@@ -170,18 +234,26 @@ fn a_file_that_was_deleted_or_replaced_is_a_lost_lock() {
 fn a_lock_that_is_taken_away_is_noticed_long_before_the_next_renewal() {
     let deleted = |place: &Path| std::fs::remove_file(place.join("job.lock"));
     let moved = |place: &Path| std::fs::rename(place.join("job.lock"), place.join("elsewhere"));
-    let without_its_directory = |place: &Path| std::fs::rename(place, place.with_extension("moved"));
+    let without_its_directory =
+        |place: &Path| std::fs::rename(place, place.with_extension("moved"));
     for take_away in [deleted, moved, without_its_directory] {
         let place = Place::new();
         let locks = place.dir.path().join("locks");
         let url = format!("local:{}", locks.display());
         // The lease is renewed every 10 s.
-        let mut job = rlock("job").node(&url).args(["--", "sh", "-c", "echo self $$; exec sleep 60"]).spawn();
+        let mut job = rlock("job")
+            .node(&url)
+            .args(["--", "sh", "-c", "echo self $$; exec sleep 60"])
+            .spawn();
         let command = job.wait_for_pid("self");
         take_away(&locks).expect("a file that can be taken away");
         let begin = Instant::now();
         job.finish().code(79).mentions(&["job", "lost the lock"]);
-        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
         assert!(!alive(command));
     }
 }
@@ -192,7 +264,10 @@ fn a_waiter_finds_the_lock_in_the_directory_that_took_the_place_of_the_first() {
     let locks = place.dir.path().join("locks");
     let url = format!("local:{}", locks.display());
     let holder = rlock("job").node(&url).hold("echo ready; read line; true");
-    let mut waiter = rlock("job").node(&url).args(["-v", "--", "echo", "mine"]).spawn();
+    let mut waiter = rlock("job")
+        .node(&url)
+        .args(["-v", "--", "echo", "mine"])
+        .spawn();
     waiter.wait_until_told("waiting");
     std::fs::rename(&locks, place.dir.path().join("moved")).expect("a directory");
     waiter.finish().code(0).printed(&["mine"]);
@@ -203,9 +278,15 @@ fn a_waiter_finds_the_lock_in_the_directory_that_took_the_place_of_the_first() {
 fn a_look_tells_a_holder_from_a_leftover_and_keeps_no_taker_out() {
     let place = Place::new();
     let holder = place.hold("echo ready; read line; true");
-    rlock_words(["inspect", "job", "--node", &place.url()]).finish().code(0);
+    rlock_words(["inspect", "job", "--node", &place.url()])
+        .finish()
+        .code(0);
     holder.signal(Signal::SIGKILL);
-    eventually("the lock is free", || rlock_words(["inspect", "job", "--node", &place.url()]).finish().exited_with(1));
+    eventually("the lock is free", || {
+        rlock_words(["inspect", "job", "--node", &place.url()])
+            .finish()
+            .exited_with(1)
+    });
     let file = place.dir.path().join("job.lock");
     let leftover = std::fs::read(&file).expect("what a killed holder leaves");
     let over = AtomicBool::new(false);
@@ -218,7 +299,12 @@ fn a_look_tells_a_holder_from_a_leftover_and_keeps_no_taker_out() {
         scope.spawn(look);
         scope.spawn(look);
         for _ in 0..40 {
-            rlock("job").node(&place.url()).args(["-n"]).command(["true"]).code(0).silent();
+            rlock("job")
+                .node(&place.url())
+                .args(["-n"])
+                .command(["true"])
+                .code(0)
+                .silent();
             std::fs::write(&file, &leftover).expect("a leftover");
             std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its mode");
         }
@@ -230,11 +316,23 @@ fn a_look_tells_a_holder_from_a_leftover_and_keeps_no_taker_out() {
 fn a_file_that_is_held_is_kept_young() {
     let place = Place::new();
     let file = place.dir.path().join("job.lock");
-    let holder = rlock("job").node(&place.url()).args(["--ttl", "900ms"]).hold("echo ready; read line; true");
+    let holder = rlock("job")
+        .node(&place.url())
+        .args(["--ttl", "900ms"])
+        .hold("echo ready; read line; true");
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let opened = std::fs::OpenOptions::new().write(true).open(&file).expect("the lock's file");
+    let opened = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&file)
+        .expect("the lock's file");
     opened.set_modified(old).expect("its age");
-    eventually("it is touched", || opened.metadata().and_then(|it| it.modified()).expect("its age") > old);
+    eventually("it is touched", || {
+        opened
+            .metadata()
+            .and_then(|it| it.modified())
+            .expect("its age")
+            > old
+    });
     holder.finish().code(0).silent();
 }
 
@@ -242,7 +340,13 @@ fn a_file_that_is_held_is_kept_young() {
 fn locks_of_one_directory_share_a_fence_that_only_increases() {
     let place = Place::new();
     let fence = |key: &str| -> u64 {
-        rlock(key).node(&place.url()).sh("echo $RLOCK_FENCE").code(0).stdout[0].parse().expect("a number")
+        rlock(key)
+            .node(&place.url())
+            .sh("echo $RLOCK_FENCE")
+            .code(0)
+            .stdout[0]
+            .parse()
+            .expect("a number")
     };
     let mut last = 0;
     for key in ["a", "b", "a", "a"] {
@@ -253,5 +357,12 @@ fn locks_of_one_directory_share_a_fence_that_only_increases() {
     let ahead = (1u64 << 51).to_string();
     std::fs::write(place.dir.path().join(".fence"), &ahead).expect("the counter");
     assert_eq!(fence("a"), (1 << 51) + 1);
-    assert_eq!(std::fs::metadata(place.dir.path().join(".fence")).expect("it").permissions().mode() & 0o077, 0);
+    assert_eq!(
+        std::fs::metadata(place.dir.path().join(".fence"))
+            .expect("it")
+            .permissions()
+            .mode()
+            & 0o077,
+        0
+    );
 }

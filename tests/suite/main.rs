@@ -1,7 +1,8 @@
-//! The suite: the binary as its users meet it, against real servers that the tests start themselves.
+//! The suite: the binary as its users meet it, against real servers that the tests start
+//! themselves.
 //!
-//! Tests wait on events (a line that a command printed, a key that appeared) and never on a guess of time. Each wait has a
-//! limit that only a failure reaches.
+//! Tests wait on events (a line that a command printed, a key that appeared) and never on a guess
+//! of time. Each wait has a limit that only a failure reaches.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Metrics: what `run --metrics-dir` writes, what `inspect --format openmetrics` prints, and the alerts that read them.
+//! Metrics: what `run --metrics-dir` writes, what `inspect --format openmetrics` prints, and the
+//! alerts that read them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,10 @@ impl Metrics {
     }
 
     fn run(&self, server: &Server, key: &str) -> Rlock {
-        rlock(key).on(server).args(["--metrics-dir"]).args([self.0.path()])
+        rlock(key)
+            .on(server)
+            .args(["--metrics-dir"])
+            .args([self.0.path()])
     }
 
     fn text(&self, key: &str) -> String {
@@ -25,57 +29,98 @@ impl Metrics {
     /// Returns the sample of this name in the lock's own file.
     fn sample(&self, key: &str, name: &str) -> Option<f64> {
         let begin = format!("{name}{{key=\"{key}\"}} ");
-        self.text(key).lines().find_map(|line| line.strip_prefix(&begin)?.parse().ok())
+        self.text(key)
+            .lines()
+            .find_map(|line| line.strip_prefix(&begin)?.parse().ok())
     }
 
     /// Returns the time at which a run last ended with this result.
     fn last(&self, key: &str, result: &str) -> Option<f64> {
-        let begin = format!("rlock_last_end_timestamp_seconds{{key=\"{key}\",result=\"{result}\"}} ");
+        let begin =
+            format!("rlock_last_end_timestamp_seconds{{key=\"{key}\",result=\"{result}\"}} ");
         let text = self.text(&format!("{key}@{result}"));
-        text.lines().find_map(|line| line.strip_prefix(&begin)?.parse().ok())
+        text.lines()
+            .find_map(|line| line.strip_prefix(&begin)?.parse().ok())
     }
 
     #[track_caller]
     fn has(&self, key: &str, name: &str, value: f64) {
-        assert_eq!(self.sample(key, name), Some(value), "{name}: {}", self.text(key));
+        assert_eq!(
+            self.sample(key, name),
+            Some(value),
+            "{name}: {}",
+            self.text(key)
+        );
     }
 }
 
 /// Runs a check of promtool on `text`; skipped where it is not installed (tests/packaging/install).
 fn promtool(words: &[&str], text: &str) {
-    let installed = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/packaging/.installed/promtool");
+    let installed =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/packaging/.installed/promtool");
     if !installed.exists() {
         let missing = "promtool is not installed (tests/packaging/install)";
-        assert!(std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+        assert!(
+            std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"),
+            "{missing}"
+        );
         return skipped(missing);
     }
     let mut command = Command::new(installed);
-    let mut tool = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("promtool");
-    tool.stdin.take().expect("its stdin").write_all(text.as_bytes()).expect("room");
+    let mut tool = command
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("promtool");
+    tool.stdin
+        .take()
+        .expect("its stdin")
+        .write_all(text.as_bytes())
+        .expect("room");
     let output = tool.wait_with_output().expect("its end");
-    assert!(output.status.success(), "{}{text}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}{text}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }
 
 #[test]
 fn a_run_whose_rlock_was_killed_is_told_by_its_guard() {
     let (server, metrics) = (Server::start(), Metrics::new());
     let job = metrics.run(&server, "job").hold("echo ready; sleep 60");
-    eventually("the start is told", || metrics.sample("job", "rlock_held") == Some(1.0));
+    eventually("the start is told", || {
+        metrics.sample("job", "rlock_held") == Some(1.0)
+    });
     job.signal(nix::sys::signal::Signal::SIGKILL);
-    eventually("the guard has told it", || metrics.last("job", "killed").is_some());
+    eventually("the guard has told it", || {
+        metrics.last("job", "killed").is_some()
+    });
     metrics.has("job", "rlock_held", 0.0);
     metrics.has("job", "rlock_last_exit_code", 137.0);
-    assert!(metrics.sample("job", "rlock_last_start_timestamp_seconds") <= metrics.last("job", "killed"));
+    assert!(
+        metrics.sample("job", "rlock_last_start_timestamp_seconds")
+            <= metrics.last("job", "killed")
+    );
 }
 
 #[test]
 fn a_run_tells_its_start_and_its_end() {
     let (server, metrics) = (Server::start(), Metrics::new());
-    let holder = metrics.run(&server, "job").hold("echo ready; read line; true");
-    eventually("the start is written", || metrics.sample("job", "rlock_held") == Some(1.0));
+    let holder = metrics
+        .run(&server, "job")
+        .hold("echo ready; read line; true");
+    eventually("the start is written", || {
+        metrics.sample("job", "rlock_held") == Some(1.0)
+    });
     assert!(metrics.sample("job", "rlock_last_start_timestamp_seconds") > Some(1.6e9));
     assert_eq!(metrics.sample("job", "rlock_last_exit_code"), None);
-    metrics.run(&server, "job").args(["-n"]).command(["true"]).code(75);
+    metrics
+        .run(&server, "job")
+        .args(["-n"])
+        .command(["true"])
+        .code(75);
     assert!(metrics.last("job", "busy") > Some(1.6e9));
     metrics.has("job", "rlock_held", 1.0);
     holder.finish().code(0).silent();
@@ -83,7 +128,11 @@ fn a_run_tells_its_start_and_its_end() {
     metrics.has("job", "rlock_last_exit_code", 0.0);
     let success = metrics.last("job", "ok");
     assert!(success > Some(1.6e9));
-    metrics.run(&server, "job").command(["false"]).code(1).silent();
+    metrics
+        .run(&server, "job")
+        .command(["false"])
+        .code(1)
+        .silent();
     metrics.has("job", "rlock_last_exit_code", 1.0);
     assert!(metrics.last("job", "failed") >= success);
     assert_eq!(metrics.last("job", "ok"), success);
@@ -95,10 +144,14 @@ fn a_run_tells_its_start_and_its_end() {
 #[test]
 fn each_lock_has_files_and_a_nested_run_none() {
     let (server, metrics) = (Server::start(), Metrics::new());
-    let inner =
-        format!("{RLOCK} run -k a --metrics-dir {} -- false; echo ready; read line; true", metrics.0.path().display());
+    let inner = format!(
+        "{RLOCK} run -k a --metrics-dir {} -- false; echo ready; read line; true",
+        metrics.0.path().display()
+    );
     let holder = metrics.run(&server, "a").args(["-k", "b"]).hold(&inner);
-    eventually("both are written", || metrics.sample("b", "rlock_held") == Some(1.0));
+    eventually("both are written", || {
+        metrics.sample("b", "rlock_held") == Some(1.0)
+    });
     metrics.has("a", "rlock_held", 1.0);
     assert_eq!(metrics.last("a", "failed"), None);
     holder.finish().code(0).silent();
@@ -111,7 +164,10 @@ fn each_lock_has_files_and_a_nested_run_none() {
 #[test]
 fn a_lost_lock_is_a_result() {
     let (server, metrics) = (Server::start(), Metrics::new());
-    let holder = metrics.run(&server, "job").args(["--ttl", "1s"]).hold("echo ready; exec sleep 60");
+    let holder = metrics
+        .run(&server, "job")
+        .args(["--ttl", "1s"])
+        .hold("echo ready; exec sleep 60");
     server.cli(&["SET", "job", "another"]);
     holder.finish().code(79);
     assert!(metrics.last("job", "lost") > Some(1.6e9));
@@ -122,7 +178,9 @@ fn a_lost_lock_is_a_result() {
 #[test]
 fn an_unreachable_node_is_a_result() {
     let metrics = Metrics::new();
-    let run = rlock("job").node("redis://127.0.0.1:1").args(["--wait", "100ms", "--metrics-dir"]);
+    let run = rlock("job")
+        .node("redis://127.0.0.1:1")
+        .args(["--wait", "100ms", "--metrics-dir"]);
     run.args([metrics.0.path()]).command(["true"]).code(69);
     assert!(metrics.last("job", "unreachable") > Some(1.6e9));
     assert_eq!(metrics.text("job"), "");
@@ -132,12 +190,19 @@ fn an_unreachable_node_is_a_result() {
 fn a_file_that_cannot_be_written_is_one_warning() {
     let server = Server::start();
     let run = |directory: &str| rlock("job").on(&server).args(["--metrics-dir", directory]);
+    run("/nowhere/at/all").sh("exit 3").code(3).said(&[
+        "--metrics-dir /nowhere/at/all: No such file",
+        "metrics are missing",
+    ]);
     run("/nowhere/at/all")
+        .args(["-q"])
         .sh("exit 3")
         .code(3)
-        .said(&["--metrics-dir /nowhere/at/all: No such file", "metrics are missing"]);
-    run("/nowhere/at/all").args(["-q"]).sh("exit 3").code(3).silent();
-    run("/proc").sh("exit 3").code(3).said(&["--metrics-dir /proc: "]);
+        .silent();
+    run("/proc")
+        .sh("exit 3")
+        .code(3)
+        .said(&["--metrics-dir /proc: "]);
 }
 
 #[test]
@@ -149,9 +214,18 @@ fn another_users_file_stays() {
     let file = metrics.0.path().join("rlock-job.prom");
     std::fs::write(&file, "theirs").expect("a file");
     std::os::unix::fs::chown(&file, Some(65534), None).expect("its owner");
-    metrics.run(&server, "job").sh("exit 3").code(3).said(&["rlock-job.prom is another user's", "metrics are missing"]);
+    metrics
+        .run(&server, "job")
+        .sh("exit 3")
+        .code(3)
+        .said(&["rlock-job.prom is another user's", "metrics are missing"]);
     assert_eq!(metrics.text("job"), "theirs");
-    assert_eq!(std::fs::read_dir(metrics.0.path()).expect("the folder").count(), 1);
+    assert_eq!(
+        std::fs::read_dir(metrics.0.path())
+            .expect("the folder")
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -159,31 +233,62 @@ fn inspect_prints_gauges_of_locks_and_nodes() {
     let server = Server::start();
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
     let waiter = rlock("job").on(&server).args(["--", "true"]).spawn();
-    eventually("it waits", || server.cli(&["ZCARD", "rlock:queue:{job}:job"]) == "1");
-    let gauges = |words: &[&str]| rlock_words(["inspect", "--format", "openmetrics"]).on(&server).args(words).finish();
+    eventually("it waits", || {
+        server.cli(&["ZCARD", "rlock:queue:{job}:job"]) == "1"
+    });
+    let gauges = |words: &[&str]| {
+        rlock_words(["inspect", "--format", "openmetrics"])
+            .on(&server)
+            .args(words)
+            .finish()
+    };
     let text = gauges(&[]).code(0).silent().stdout.join("\n") + "\n";
-    for line in ["rlock_lock_held{key=\"job\"} 1", "rlock_lock_waiters{key=\"job\"} 1"] {
+    for line in [
+        "rlock_lock_held{key=\"job\"} 1",
+        "rlock_lock_waiters{key=\"job\"} 1",
+    ] {
         assert!(text.lines().any(|other| other == line), "{line}: {text}");
     }
-    for begin in ["rlock_lock_held_seconds{key=\"job\"} ", "rlock_lock_oldest_waiter_seconds{key=\"job\"} "] {
-        assert!(text.lines().any(|line| line.starts_with(begin)), "{begin}: {text}");
+    for begin in [
+        "rlock_lock_held_seconds{key=\"job\"} ",
+        "rlock_lock_oldest_waiter_seconds{key=\"job\"} ",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(begin)),
+            "{begin}: {text}"
+        );
     }
-    assert!(text.contains(&format!("rlock_node_up{{node=\"{}\"}} 1\n# EOF\n", server.url())), "{text}");
+    assert!(
+        text.contains(&format!(
+            "rlock_node_up{{node=\"{}\"}} 1\n# EOF\n",
+            server.url()
+        )),
+        "{text}"
+    );
     promtool(&["check", "metrics"], &text);
     holder.finish().code(0);
     waiter.finish().code(0);
     let free = gauges(&["job"]).code(1).stdout.join("\n");
-    assert!(free.contains("rlock_lock_held{key=\"job\"} 0") && !free.contains("held_seconds"), "{free}");
+    assert!(
+        free.contains("rlock_lock_held{key=\"job\"} 0") && !free.contains("held_seconds"),
+        "{free}"
+    );
 }
 
 /// Whether or not locks are named: the scan fails, and the nodes are told all the same.
 #[test]
 fn inspect_tells_of_a_node_that_is_down() {
     for words in [&[][..], &["job"]] {
-        let told = rlock_words(["inspect", "--format", "openmetrics"]).node("redis://127.0.0.1:1").args(words).finish();
+        let told = rlock_words(["inspect", "--format", "openmetrics"])
+            .node("redis://127.0.0.1:1")
+            .args(words)
+            .finish();
         let told = told.code(69);
         assert_eq!(
-            told.stdout.iter().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(),
+            told.stdout
+                .iter()
+                .filter(|line| !line.starts_with('#'))
+                .collect::<Vec<_>>(),
             ["rlock_node_up{node=\"redis://127.0.0.1:1\"} 0"]
         );
     }
@@ -192,19 +297,51 @@ fn inspect_tells_of_a_node_that_is_down() {
 #[test]
 fn a_lock_that_the_user_may_not_read_does_not_make_its_node_fail() {
     let server = Server::tcp(&[]);
-    server.cli(&["ACL", "SETUSER", "narrow", "on", ">pw", "~mine*", "~rlock:*:{mine}:mine", "+@all"]);
+    server.cli(&[
+        "ACL",
+        "SETUSER",
+        "narrow",
+        "on",
+        ">pw",
+        "~mine*",
+        "~rlock:*:{mine}:mine",
+        "+@all",
+    ]);
     let (mine, other) = (
-        rlock("mine").on(&server).hold("echo ready; read line; true"),
-        rlock("other").on(&server).hold("echo ready; read line; true"),
+        rlock("mine")
+            .on(&server)
+            .hold("echo ready; read line; true"),
+        rlock("other")
+            .on(&server)
+            .hold("echo ready; read line; true"),
     );
     let url = server.tcp_url().replace("://", "://narrow@");
-    let inspect = |words: &[&str]| rlock_words(["inspect"]).node(&url).env("RLOCK_PASSWORD", "pw").args(words).finish();
-    let text = inspect(&["--format", "openmetrics"]).code(0).silent().stdout.join("\n");
-    for line in [&format!("rlock_node_up{{node=\"{}\"}} 1", server.tcp_url()), "rlock_lock_held{key=\"mine\"} 1"] {
+    let inspect = |words: &[&str]| {
+        rlock_words(["inspect"])
+            .node(&url)
+            .env("RLOCK_PASSWORD", "pw")
+            .args(words)
+            .finish()
+    };
+    let text = inspect(&["--format", "openmetrics"])
+        .code(0)
+        .silent()
+        .stdout
+        .join("\n");
+    for line in [
+        &format!("rlock_node_up{{node=\"{}\"}} 1", server.tcp_url()),
+        "rlock_lock_held{key=\"mine\"} 1",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(!text.contains("other"), "{text}");
-    assert!(inspect(&[]).code(0).stdout.iter().any(|line| line.starts_with("other") && line.contains("(unknown)")));
+    assert!(
+        inspect(&[])
+            .code(0)
+            .stdout
+            .iter()
+            .any(|line| line.starts_with("other") && line.contains("(unknown)"))
+    );
     // A question about such a lock has no answer.
     inspect(&["other"]).code(77).said(&["other", "NOPERM"]);
     inspect(&["oth*"]).code(77).said(&["other", "NOPERM"]);
@@ -216,13 +353,35 @@ fn a_lock_that_the_user_may_not_read_does_not_make_its_node_fail() {
 #[test]
 fn a_format_that_is_typed_beats_the_variable_of_json() {
     let server = Server::start();
-    let inspect = |words: &[&str]| rlock_words(["inspect", "job"]).on(&server).args(words).env("RLOCK_FORMAT", "env");
-    let json = inspect(&["--format", "json"]).finish().code(1).silent().stdout.concat();
-    assert!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON")[0]["key"] == "job", "{json}");
-    let table = inspect(&["--format", "table"]).env("RLOCK_JSON", "1").finish().code(1);
+    let inspect = |words: &[&str]| {
+        rlock_words(["inspect", "job"])
+            .on(&server)
+            .args(words)
+            .env("RLOCK_FORMAT", "env")
+    };
+    let json = inspect(&["--format", "json"])
+        .finish()
+        .code(1)
+        .silent()
+        .stdout
+        .concat();
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&json).expect("JSON")[0]["key"] == "job",
+        "{json}"
+    );
+    let table = inspect(&["--format", "table"])
+        .env("RLOCK_JSON", "1")
+        .finish()
+        .code(1);
     assert!(table.stdout[0].starts_with("KEY"), "{:?}", table.stdout);
-    inspect(&["--json", "--format", "table"]).finish().code(64).said(&["--json and --format contradict"]);
-    inspect(&["--format", "xml"]).finish().code(64).said(&["--format"]);
+    inspect(&["--json", "--format", "table"])
+        .finish()
+        .code(64)
+        .said(&["--json and --format contradict"]);
+    inspect(&["--format", "xml"])
+        .finish()
+        .code(64)
+        .said(&["--format"]);
 }
 
 #[test]

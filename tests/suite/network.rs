@@ -18,7 +18,9 @@ fn connections_that_are_killed_do_not_disturb_the_command() {
         .hold("echo ready; read line; echo done");
     for _ in 0..100 {
         server.cli(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        eventually("it is back", || server.cli(&["CLIENT", "LIST"]).contains("cmd=eval"));
+        eventually("it is back", || {
+            server.cli(&["CLIENT", "LIST"]).contains("cmd=eval")
+        });
     }
     drop(job.stdin.take());
     job.finish().code(0).silent().printed(&["ready", "done"]);
@@ -27,10 +29,24 @@ fn connections_that_are_killed_do_not_disturb_the_command() {
 #[test]
 fn a_node_that_is_away_is_69_at_once_without_waiting_and_after_the_wait_with() {
     let absent = "redis://127.0.0.1:1";
-    let words =
-        ["job", absent, "cannot connect: Connection refused (os error 111); start a server there, or check --node"];
-    rlock("job").node(absent).args(["-n"]).command(["true"]).code(69).said(&words).within(Duration::from_secs(1));
-    let waited = rlock("job").node(absent).args(["--wait", "1"]).command(["true"]).code(69).said(&words);
+    let words = [
+        "job",
+        absent,
+        "cannot connect: Connection refused (os error 111); start a server there, or check --node",
+    ];
+    rlock("job")
+        .node(absent)
+        .args(["-n"])
+        .command(["true"])
+        .code(69)
+        .said(&words)
+        .within(Duration::from_secs(1));
+    let waited = rlock("job")
+        .node(absent)
+        .args(["--wait", "1"])
+        .command(["true"])
+        .code(69)
+        .said(&words);
     assert!(
         waited.took >= Duration::from_millis(990) && waited.took < Duration::from_millis(2500),
         "{:?}",
@@ -40,8 +56,15 @@ fn a_node_that_is_away_is_69_at_once_without_waiting_and_after_the_wait_with() {
 
 #[test]
 fn a_node_that_never_answered_is_given_up_after_ten_seconds() {
-    let finished = rlock("job").node("redis://127.0.0.1:1").command(["true"]).code(69);
-    assert!(finished.took > Duration::from_secs(9) && finished.took < Duration::from_secs(12), "{:?}", finished.took);
+    let finished = rlock("job")
+        .node("redis://127.0.0.1:1")
+        .command(["true"])
+        .code(69);
+    assert!(
+        finished.took > Duration::from_secs(9) && finished.took < Duration::from_secs(12),
+        "{:?}",
+        finished.took
+    );
 }
 
 #[test]
@@ -50,16 +73,27 @@ fn a_waiter_backs_off_from_a_node_that_is_gone_and_notices_when_it_is_back() {
     server.crash();
     let begin = Instant::now();
     // Without a backoff there would be a try every 45 ms or so.
-    let mut waiter = rlock("job").on(&server).args(["--ttl", "3s", "-v", "--", "echo", "ran"]).spawn();
+    let mut waiter = rlock("job")
+        .on(&server)
+        .args(["--ttl", "3s", "-v", "--", "echo", "ran"])
+        .spawn();
     for _ in 0..7 {
         waiter.wait_until_told("trying again");
     }
-    assert!(begin.elapsed() > Duration::from_secs(2), "seven tries in {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() > Duration::from_secs(2),
+        "seven tries in {:?}",
+        begin.elapsed()
+    );
     server.come_back();
     let begin = Instant::now();
     waiter.finish().code(0).printed(&["ran"]);
     // There is a try every two seconds, and one may meet the server while it starts.
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
@@ -81,9 +115,15 @@ fn a_name_whose_first_address_leads_nowhere_costs_a_moment() {
         RLOCK,
         server.port(),
     );
-    let output = std::process::Command::new("unshare").args(["-rm", "sh", "-c", &script]).output().expect("unshare");
+    let output = std::process::Command::new("unshare")
+        .args(["-rm", "sh", "-c", &script])
+        .output()
+        .expect("unshare");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.starts_with("127.0.0.2"), "the resolver's order is another: {said}");
+    assert!(
+        said.starts_with("127.0.0.2"),
+        "the resolver's order is another: {said}"
+    );
     assert_eq!(String::from_utf8_lossy(&output.stdout), "ran\n", "{said}");
     assert_eq!(output.status.code(), Some(0), "{said}");
 }
@@ -121,7 +161,11 @@ fn a_request_that_got_no_answer_leaves_no_key_when_the_node_wakes() {
 fn a_wait_is_ended_in_time_though_the_node_hangs() {
     let server = Server::start();
     server.freeze();
-    let finished = rlock("job").on(&server).args(["--wait", "2"]).command(["true"]).code(69);
+    let finished = rlock("job")
+        .on(&server)
+        .args(["--wait", "2"])
+        .command(["true"])
+        .code(69);
     assert!(
         finished.took >= Duration::from_millis(1990) && finished.took < Duration::from_millis(2400),
         "{:?}",
@@ -133,10 +177,17 @@ fn a_wait_is_ended_in_time_though_the_node_hangs() {
 fn passing_conditions_of_a_server_are_waited_out() {
     let server = Server::tcp(&[]);
     server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
-    let mut waiter = rlock("job").on(&server).args(["-v", "--", "echo", "ran"]).spawn();
+    let mut waiter = rlock("job")
+        .on(&server)
+        .args(["-v", "--", "echo", "ran"])
+        .spawn();
     waiter.wait_until_told("READONLY");
     server.cli(&["REPLICAOF", "NO", "ONE"]);
-    waiter.finish().code(0).printed(&["ran"]).mentions(&["READONLY", "trying again"]);
+    waiter
+        .finish()
+        .code(0)
+        .printed(&["ran"])
+        .mentions(&["READONLY", "trying again"]);
 
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     rlock("job")
@@ -150,8 +201,11 @@ fn passing_conditions_of_a_server_are_waited_out() {
 #[test]
 fn a_server_out_of_memory_still_renews_and_releases() {
     let server = Server::start();
-    let mut job =
-        rlock("job").on(&server).args(["--ttl", "900ms"]).stdin(Stdio::piped()).hold("echo ready; read line; true");
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "900ms"])
+        .stdin(Stdio::piped())
+        .hold("echo ready; read line; true");
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(1500) {
@@ -169,11 +223,15 @@ fn a_waiter_leaves_a_connection_that_went_silent() {
     let url = format!("redis://{}", listener.local_addr().expect("its address"));
     let port = server.port();
     std::thread::spawn(move || {
-        // The first connection is a black hole, as if a firewall had forgotten it. The others lead to the server.
+        // The first connection is a black hole, as if a firewall had forgotten it. The others lead
+        // to the server.
         let _hole = listener.accept();
         while let Ok((mut client, _)) = listener.accept() {
             let mut server = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the server");
-            let (mut from, mut to) = (client.try_clone().expect("it"), server.try_clone().expect("it"));
+            let (mut from, mut to) = (
+                client.try_clone().expect("it"),
+                server.try_clone().expect("it"),
+            );
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
             std::thread::spawn(move || std::io::copy(&mut server, &mut client));
         }

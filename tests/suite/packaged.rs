@@ -1,4 +1,5 @@
-//! Files that are shipped beside the binary: units of systemd, the action for GitHub, and the package's files.
+//! Files that are shipped beside the binary: units of systemd, the action for GitHub, and the
+//! package's files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -7,7 +8,9 @@ use crate::documentation::links;
 use crate::support::{RLOCK, Rlock, Running, Server, eventually, rlock, rlock_words, skipped};
 
 fn contrib(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("contrib")
+        .join(name)
 }
 
 /// The program, if the machine has it. A run for packaging must have it.
@@ -17,7 +20,10 @@ fn has(program: &str) -> bool {
         return true;
     }
     let missing = format!("{program} is not installed");
-    assert!(std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"), "{missing}");
+    assert!(
+        std::env::var_os("TEST_PACKAGING").is_none_or(|wish| wish != "required"),
+        "{missing}"
+    );
     skipped(&missing);
     false
 }
@@ -31,15 +37,24 @@ fn the_units_are_valid() {
     let folder = tempfile::tempdir().expect("a folder");
     let units = ["backup.service", "backup.timer", "singleton.service"].map(|name| {
         let unit = std::fs::read_to_string(contrib("systemd").join(name)).expect(name);
-        let unit = unit.replace("/usr/bin/rlock", RLOCK).replace("User=backup", "User=root");
+        let unit = unit
+            .replace("/usr/bin/rlock", RLOCK)
+            .replace("User=backup", "User=root");
         let unit = unit.replace("User=scheduler", "User=root");
         std::fs::write(folder.path().join(name), unit).expect(name);
         folder.path().join(name)
     });
-    let output = Command::new("systemd-analyze").arg("verify").args(units).output().expect("systemd-analyze");
+    let output = Command::new("systemd-analyze")
+        .arg("verify")
+        .args(units)
+        .output()
+        .expect("systemd-analyze");
     let told = String::from_utf8_lossy(&output.stderr);
     // Units of the machine itself may be broken.
-    let ours: Vec<&str> = told.lines().filter(|line| line.contains("backup.") || line.contains("singleton.")).collect();
+    let ours: Vec<&str> = told
+        .lines()
+        .filter(|line| line.contains("backup.") || line.contains("singleton."))
+        .collect();
     assert!(ours.is_empty(), "{told}");
 }
 
@@ -48,7 +63,10 @@ fn the_units_are_valid() {
 fn the_units_start_rlock_as_it_understands() {
     for (name, count) in [("backup.service", 1), ("singleton.service", 1)] {
         let unit = std::fs::read_to_string(contrib("systemd").join(name)).expect(name);
-        let lines: Vec<&str> = unit.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/")).collect();
+        let lines: Vec<&str> = unit
+            .lines()
+            .filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/"))
+            .collect();
         assert_eq!(lines.len(), count, "{name}");
         for line in lines {
             let words = line.split(' ').map(std::ffi::OsString::from).collect();
@@ -60,11 +78,15 @@ fn the_units_start_rlock_as_it_understands() {
 /// Starts the service of singleton.service as a host does.
 fn host(server: &Server, name: &str) -> Rlock {
     let service = format!("echo {name} is active; exec sleep 60");
-    rlock("scheduler").on(server).args(["--ttl", "15s", "--contain", "--", "sh", "-c", &service])
+    rlock("scheduler")
+        .on(server)
+        .args(["--ttl", "15s", "--contain", "--", "sh", "-c", &service])
 }
 
 fn is_waiting(server: &Server) {
-    eventually("the other host stands by", || server.cli(&["ZCARD", "rlock:queue:{scheduler}:scheduler"]) == "1");
+    eventually("the other host stands by", || {
+        server.cli(&["ZCARD", "rlock:queue:{scheduler}:scheduler"]) == "1"
+    });
 }
 
 #[test]
@@ -81,7 +103,12 @@ fn the_standby_of_a_singleton_takes_over_when_the_active_host_stops_or_dies() {
         if end == SIGTERM {
             active.finish().code(143);
         }
-        let holder = rlock_words(["inspect", "scheduler", "--json"]).on(&server).finish().code(0).stdout.concat();
+        let holder = rlock_words(["inspect", "scheduler", "--json"])
+            .on(&server)
+            .finish()
+            .code(0)
+            .stdout
+            .concat();
         let holder: serde_json::Value = serde_json::from_str(&holder).expect("JSON");
         assert_eq!(holder[0]["holder"]["pid"], standby.pid());
     }
@@ -96,8 +123,12 @@ struct Job<'a> {
 impl Job<'_> {
     fn step(&self, script: &str, state: &[(String, String)]) -> Output {
         let mut command = Command::new("node");
-        command.arg(contrib("github-action").join(script)).stdin(Stdio::null());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"RLOCK_")) {
+        command
+            .arg(contrib("github-action").join(script))
+            .stdin(Stdio::null());
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"RLOCK_"))
+        {
             command.env_remove(name);
         }
         for file in ["GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_STATE"] {
@@ -114,13 +145,20 @@ impl Job<'_> {
         ];
         command.envs(inputs.map(|(name, value)| (format!("INPUT_{name}"), value.to_owned())));
         command.env("RLOCK_CONFIG", "none");
-        command.envs(state.iter().map(|(name, value)| (format!("STATE_{name}"), value)));
+        command.envs(
+            state
+                .iter()
+                .map(|(name, value)| (format!("STATE_{name}"), value)),
+        );
         command.output().expect("node")
     }
 
     fn told(&self, file: &str) -> Vec<(String, String)> {
         let text = std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default();
-        let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let pair = |line: &str| {
+            line.split_once('=')
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        };
         text.lines().filter_map(pair).collect()
     }
 }
@@ -131,40 +169,97 @@ fn the_action_holds_its_lock_from_its_step_to_the_end_of_the_job() {
         return;
     }
     let server = Server::start();
-    let job = Job { server: &server, folder: tempfile::tempdir().expect("a folder") };
+    let job = Job {
+        server: &server,
+        folder: tempfile::tempdir().expect("a folder"),
+    };
     let first = job.step("main.js", &[]);
-    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    assert!(
+        first.status.success(),
+        "{}",
+        String::from_utf8_lossy(&first.stderr)
+    );
     let state = job.told("GITHUB_STATE");
-    let token = state.iter().find(|(name, _)| name == "token").expect("a token").1.clone();
-    assert!(job.told("GITHUB_ENV").contains(&("RLOCK_TOKEN".to_owned(), token.clone())));
-    assert!(job.told("GITHUB_OUTPUT").iter().any(|(name, fence)| name == "fence" && fence.parse::<u64>().is_ok()));
+    let token = state
+        .iter()
+        .find(|(name, _)| name == "token")
+        .expect("a token")
+        .1
+        .clone();
+    assert!(
+        job.told("GITHUB_ENV")
+            .contains(&("RLOCK_TOKEN".to_owned(), token.clone()))
+    );
+    assert!(
+        job.told("GITHUB_OUTPUT")
+            .iter()
+            .any(|(name, fence)| name == "fence" && fence.parse::<u64>().is_ok())
+    );
     // The time left grows only by a renewal.
-    let left = || server.cli(&["PTTL", "deploy"]).parse::<i64>().expect("a number");
+    let left = || {
+        server
+            .cli(&["PTTL", "deploy"])
+            .parse::<i64>()
+            .expect("a number")
+    };
     let mut before = left();
-    eventually("it is renewed", || std::mem::replace(&mut before, left()) < before);
+    eventually("it is renewed", || {
+        std::mem::replace(&mut before, left()) < before
+    });
     assert!(server.cli(&["GET", "deploy"]).starts_with(&token));
-    let other = Job { server: &server, folder: tempfile::tempdir().expect("a folder") };
+    let other = Job {
+        server: &server,
+        folder: tempfile::tempdir().expect("a folder"),
+    };
     let busy = other.step("main.js", &[]);
-    assert_eq!(busy.status.code(), Some(75), "{}", String::from_utf8_lossy(&busy.stderr));
+    assert_eq!(
+        busy.status.code(),
+        Some(75),
+        "{}",
+        String::from_utf8_lossy(&busy.stderr)
+    );
     assert!(String::from_utf8_lossy(&busy.stderr).contains("job 7"));
-    assert!(other.step("post.js", &other.told("GITHUB_STATE")).status.success());
+    assert!(
+        other
+            .step("post.js", &other.told("GITHUB_STATE"))
+            .status
+            .success()
+    );
     let ended = job.step("post.js", &state);
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(
+        ended.status.success(),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
     assert_eq!(server.cli(&["EXISTS", "deploy"]), "0");
     let lost = job.step("post.js", &state);
     assert_eq!(lost.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&lost.stdout).starts_with("::error::rlock: deploy was not released"));
+    assert!(
+        String::from_utf8_lossy(&lost.stdout)
+            .starts_with("::error::rlock: deploy was not released")
+    );
 }
 
-/// Looks at README and the pages that the package has of `docs/`. Notes for contributors link into the checkout.
+/// Looks at README and the pages that the package has of `docs/`. Notes for contributors link into
+/// the checkout.
 fn links_lead_to_files(root: &Path) {
     for folder in ["docs", "docs/recipes", "docs/reference"] {
-        let entries = std::fs::read_dir(root.join(folder)).expect(folder).map(|entry| entry.expect("an entry").path());
-        for page in entries.filter(|path| path.is_file()).chain([root.join("README.md")]) {
+        let entries = std::fs::read_dir(root.join(folder))
+            .expect(folder)
+            .map(|entry| entry.expect("an entry").path());
+        for page in entries
+            .filter(|path| path.is_file())
+            .chain([root.join("README.md")])
+        {
             let text = std::fs::read_to_string(&page).expect("a page");
-            for link in links(&text).filter(|link| !link.contains("://") && !link.starts_with('#')) {
+            for link in links(&text).filter(|link| !link.contains("://") && !link.starts_with('#'))
+            {
                 let file = link.split('#').next().expect("a file");
-                assert!(page.with_file_name(file).exists(), "{}: {link}", page.display());
+                assert!(
+                    page.with_file_name(file).exists(),
+                    "{}: {link}",
+                    page.display()
+                );
             }
         }
     }
@@ -182,15 +277,26 @@ fn the_package_installs_runs_and_goes_without_a_trace() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let run = |script: &str, words: &[&Path]| {
-        let output = Command::new(root.join("packaging").join(script)).args(words).output().expect(script);
+        let output = Command::new(root.join("packaging").join(script))
+            .args(words)
+            .output()
+            .expect(script);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{script}: {told}");
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     };
-    let package = run("deb", &[Path::new(RLOCK), &root.join("LICENSE-MIT"), folder.path()]);
+    let package = run(
+        "deb",
+        &[Path::new(RLOCK), &root.join("LICENSE-MIT"), folder.path()],
+    );
     let name = format!("rlock_{}_", env!("CARGO_PKG_VERSION"));
     assert!(package.contains(&name), "{package}");
-    let unpacked = Command::new("dpkg-deb").args(["-x", &package, "."]).current_dir(folder.path()).status();
+    let unpacked = Command::new("dpkg-deb")
+        .args(["-x", &package, "."])
+        .current_dir(folder.path())
+        .status();
     assert!(unpacked.expect("dpkg-deb").success());
     links_lead_to_files(&folder.path().join("usr/share/doc/rlock"));
     let tried = run("smoke", &[Path::new(RLOCK), Path::new(&package)]);

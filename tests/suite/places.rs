@@ -20,13 +20,21 @@ const NOBODY: u32 = 65534;
 const AT_ONCE: Duration = Duration::from_secs(8);
 
 fn try_lock(place: &Path) -> Finished {
-    rlock("job").node(&format!("local:{}", place.display())).args(["-n"]).sh("echo ran")
+    rlock("job")
+        .node(&format!("local:{}", place.display()))
+        .args(["-n"])
+        .sh("echo ran")
 }
 
-/// Runs `script` as root with mounts of its own. `$RLOCK` is the binary, even if something is mounted over its directory.
+/// Runs `script` as root with mounts of its own. `$RLOCK` is the binary, even if something is
+/// mounted over its directory.
 fn with_own_mounts(script: &str) -> Output {
     let script = &format!("exec 9<\"$RLOCK\"; RLOCK=/proc/self/fd/9; {script}");
-    let which = if Uid::effective().is_root() { "-m" } else { "-rm" };
+    let which = if Uid::effective().is_root() {
+        "-m"
+    } else {
+        "-rm"
+    };
     Command::new("unshare")
         .args([which, "sh", "-c", script])
         .env("RLOCK", RLOCK)
@@ -47,10 +55,19 @@ fn refused(output: &Output, words: &[&str]) {
 
 #[test]
 fn the_default_directory_is_the_users_own_and_the_same_for_cron() {
-    let script = "ls -ld /run/rlock /run/lock/rlock-$(id -u) /tmp/rlock-$(id -u) 2>/dev/null | cut -c1-10";
-    let finished =
-        rlock("job").node("local").env("TMPDIR", "/nowhere").env("XDG_RUNTIME_DIR", "/nowhere").sh(script).code(0);
-    assert!(finished.stdout.iter().any(|line| line == "drwx------"), "{:?}", finished.stdout);
+    let script =
+        "ls -ld /run/rlock /run/lock/rlock-$(id -u) /tmp/rlock-$(id -u) 2>/dev/null | cut -c1-10";
+    let finished = rlock("job")
+        .node("local")
+        .env("TMPDIR", "/nowhere")
+        .env("XDG_RUNTIME_DIR", "/nowhere")
+        .sh(script)
+        .code(0);
+    assert!(
+        finished.stdout.iter().any(|line| line == "drwx------"),
+        "{:?}",
+        finished.stdout
+    );
 }
 
 #[test]
@@ -59,20 +76,40 @@ fn roots_locks_are_in_run_where_no_other_user_can_make_a_directory() {
         "mount -t tmpfs -o mode=755 none /run && \
          $RLOCK run --key job --node local -- sh -c 'stat -c %a:%n /run/rlock /run/rlock/job.lock'",
     );
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "700:/run/rlock\n600:/run/rlock/job.lock\n", "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "700:/run/rlock\n600:/run/rlock/job.lock\n",
+        "{output:?}"
+    );
 }
 
 #[test]
 fn an_error_that_may_pass_never_leads_to_another_directory() {
     let run = "rm -rf /tmp/rlock-0; $RLOCK run --key job --node local -- echo ran; code=$?; \
                test ! -e /tmp/rlock-0 && exit $code";
-    let on_tmp = |script: &str| with_own_mounts(&format!("mount -t tmpfs none /tmp && {script} && {{ {run}; }}"));
+    let on_tmp = |script: &str| {
+        with_own_mounts(&format!(
+            "mount -t tmpfs none /tmp && {script} && {{ {run}; }}"
+        ))
+    };
     let full = on_tmp("mount -t tmpfs -o nr_inodes=1 none /run");
     refused(&full, &["/run/rlock", "No space left", "local:/dir"]);
-    refused(&on_tmp("mount -t tmpfs -o ro none /run"), &["/run/rlock", "Read-only", "local:/dir"]);
-    refused(&on_tmp("mount -t tmpfs none /run && echo > /run/rlock"), &["/run/rlock", "Not a directory"]);
-    refused(&on_tmp("mount -t tmpfs none /run && ln -s /nowhere /run/rlock"), &["/run/rlock"]);
-    refused(&on_tmp("mount -t tmpfs none /run && mkdir -m 755 /run/rlock"), &["/run/rlock", "chmod 700"]);
+    refused(
+        &on_tmp("mount -t tmpfs -o ro none /run"),
+        &["/run/rlock", "Read-only", "local:/dir"],
+    );
+    refused(
+        &on_tmp("mount -t tmpfs none /run && echo > /run/rlock"),
+        &["/run/rlock", "Not a directory"],
+    );
+    refused(
+        &on_tmp("mount -t tmpfs none /run && ln -s /nowhere /run/rlock"),
+        &["/run/rlock"],
+    );
+    refused(
+        &on_tmp("mount -t tmpfs none /run && mkdir -m 755 /run/rlock"),
+        &["/run/rlock", "chmod 700"],
+    );
 }
 
 #[test]
@@ -90,20 +127,50 @@ fn another_users_locks_are_apart_and_a_name_that_was_taken_is_refused() {
     };
     let lock = "mkdir -m 1777 /run/lock";
     let own = as_nobody(lock);
-    assert_eq!(String::from_utf8_lossy(&own.stdout), "700:/run/lock/rlock-65534\n", "{own:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&own.stdout),
+        "700:/run/lock/rlock-65534\n",
+        "{own:?}"
+    );
     // Some hosts have no /run/lock.
     let own = as_nobody("true");
-    assert_eq!(String::from_utf8_lossy(&own.stdout), "700:/tmp/rlock-65534\n", "{own:?}");
-    refused(&as_nobody(&format!("{lock} && mkdir -m 777 /run/lock/rlock-65534")), &["uid 0", "local:/dir"]);
-    refused(&as_nobody("mkdir -m 755 /run/lock"), &["/run/lock/rlock-65534", "Permission denied", "local:/dir"]);
+    assert_eq!(
+        String::from_utf8_lossy(&own.stdout),
+        "700:/tmp/rlock-65534\n",
+        "{own:?}"
+    );
+    refused(
+        &as_nobody(&format!("{lock} && mkdir -m 777 /run/lock/rlock-65534")),
+        &["uid 0", "local:/dir"],
+    );
+    refused(
+        &as_nobody("mkdir -m 755 /run/lock"),
+        &["/run/lock/rlock-65534", "Permission denied", "local:/dir"],
+    );
 }
 
 #[test]
 fn a_directory_that_cannot_be_used_is_78() {
-    rlock("job").node("local:/proc/nowhere").command(["true"]).code(78).said(&["local:/proc/nowhere"]);
-    rlock("job").node("local:/etc/passwd").command(["true"]).code(78).said(&["local:/etc/passwd"]);
-    rlock("job").node("local:relative").command(["true"]).code(78).said(&["absolute"]);
-    rlock("job").node("local:/no/such/locks").command(["true"]).code(78).said(&["local:/no/such/locks"]);
+    rlock("job")
+        .node("local:/proc/nowhere")
+        .command(["true"])
+        .code(78)
+        .said(&["local:/proc/nowhere"]);
+    rlock("job")
+        .node("local:/etc/passwd")
+        .command(["true"])
+        .code(78)
+        .said(&["local:/etc/passwd"]);
+    rlock("job")
+        .node("local:relative")
+        .command(["true"])
+        .code(78)
+        .said(&["absolute"]);
+    rlock("job")
+        .node("local:/no/such/locks")
+        .command(["true"])
+        .code(78)
+        .said(&["local:/no/such/locks"]);
 }
 
 #[test]
@@ -116,7 +183,10 @@ fn a_directory_that_others_own_or_may_write_is_refused() {
     for mode in [0o777, 0o1777, 0o770, 0o702] {
         std::fs::set_permissions(&locks, Permissions::from_mode(mode)).expect("a mode");
         for way in [&locks, &link] {
-            try_lock(way).code(78).printed(&[]).said(&["chmod go-w", &format!("{mode:04o}")]);
+            try_lock(way)
+                .code(78)
+                .printed(&[])
+                .said(&["chmod go-w", &format!("{mode:04o}")]);
         }
     }
     std::fs::set_permissions(&locks, Permissions::from_mode(0o755)).expect("a mode");
@@ -125,7 +195,10 @@ fn a_directory_that_others_own_or_may_write_is_refused() {
     }
     if Uid::effective().is_root() {
         chown(&locks, Some(NOBODY), None).expect("another owner");
-        try_lock(&locks).code(78).printed(&[]).said(&["belongs to uid 65534"]);
+        try_lock(&locks)
+            .code(78)
+            .printed(&[])
+            .said(&["belongs to uid 65534"]);
     }
 }
 
@@ -134,7 +207,10 @@ fn a_file_that_is_not_a_locks_is_neither_written_nor_deleted() {
     let place = Place::new();
     let file = place.dir.path().join("job.lock");
     let left_alone = |words: &[&str]| {
-        try_lock(place.dir.path()).code(78).printed(&[]).said(&[&["job", "job.lock"], words].concat());
+        try_lock(place.dir.path())
+            .code(78)
+            .printed(&[])
+            .said(&[&["job", "job.lock"], words].concat());
     };
     let token = "8c7d6f1e-1111-4222-8333-123456789abc";
     for content in [
@@ -187,10 +263,21 @@ fn whatever_a_crash_leaves_of_a_lock_is_taken_over() {
     drop(holder.stdin.take());
     holder.finish().code(0);
     let longer = [&value[..], b" and the end of a longer one"].concat();
-    for leftover in [&b""[..], &[0; 300], &value[..9], &value[..30], &value[..100], &value, &longer] {
+    for leftover in [
+        &b""[..],
+        &[0; 300],
+        &value[..9],
+        &value[..30],
+        &value[..100],
+        &value,
+        &longer,
+    ] {
         std::fs::write(&file, leftover).expect("a leftover");
         std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("its mode");
-        try_lock(place.dir.path()).code(0).printed(&["ran"]).silent();
+        try_lock(place.dir.path())
+            .code(0)
+            .printed(&["ran"])
+            .silent();
         assert_eq!(place.files(), [""; 0]);
     }
 }
@@ -199,16 +286,32 @@ fn whatever_a_crash_leaves_of_a_lock_is_taken_over() {
 fn a_fence_counter_that_cannot_be_one_is_named_and_left_alone() {
     let place = Place::new();
     let counter = place.dir.path().join(".fence");
-    for content in ["a fence around the garden\n", "-1\n", "4503599627370495\n", "99999999999999999999999\n"] {
+    for content in [
+        "a fence around the garden\n",
+        "-1\n",
+        "4503599627370495\n",
+        "99999999999999999999999\n",
+    ] {
         std::fs::write(&counter, content).expect("the counter");
         std::fs::set_permissions(&counter, Permissions::from_mode(0o600)).expect("its mode");
-        try_lock(place.dir.path()).code(78).printed(&[]).said(&["job", ".fence", "delete it"]);
-        assert_eq!(std::fs::read_to_string(&counter).expect("the counter"), content);
+        try_lock(place.dir.path())
+            .code(78)
+            .printed(&[])
+            .said(&["job", ".fence", "delete it"]);
+        assert_eq!(
+            std::fs::read_to_string(&counter).expect("the counter"),
+            content
+        );
         assert_eq!(place.files(), [""; 0]);
     }
     // A large file is not read.
-    std::fs::File::create(&counter).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
-    try_lock(place.dir.path()).code(78).said(&[".fence"]).within(AT_ONCE);
+    std::fs::File::create(&counter)
+        .and_then(|file| file.set_len(1 << 40))
+        .expect("a sparse file");
+    try_lock(place.dir.path())
+        .code(78)
+        .said(&[".fence"])
+        .within(AT_ONCE);
     std::fs::write(&counter, "\0\0\0\0").expect("what a crash leaves");
     try_lock(place.dir.path()).code(0).silent();
 }
@@ -216,16 +319,29 @@ fn a_fence_counter_that_cannot_be_one_is_named_and_left_alone() {
 #[test]
 fn a_counter_that_a_stopped_process_keeps_stops_a_client_only_if_a_fence_could_fall() {
     let place = Place::new();
-    let fence = || rlock("job").node(&place.url()).args(["-n"]).sh("echo $RLOCK_FENCE");
+    let fence = || {
+        rlock("job")
+            .node(&place.url())
+            .args(["-n"])
+            .sh("echo $RLOCK_FENCE")
+    };
     let first: u64 = fence().code(0).stdout[0].parse().expect("a number");
-    let mut counter =
-        std::fs::OpenOptions::new().read(true).write(true).open(place.dir.path().join(".fence")).expect("the counter");
+    let mut counter = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(place.dir.path().join(".fence"))
+        .expect("the counter");
     counter.lock().expect("its lock");
     let second: u64 = fence().code(0).stdout[0].parse().expect("a number");
     assert!(second > first);
     // From a host whose clock was ahead.
-    counter.write_all(format!("{}\n", 1u64 << 51).as_bytes()).expect("the counter");
-    fence().code(69).printed(&[]).said(&[".fence", "the clock is behind it"]);
+    counter
+        .write_all(format!("{}\n", 1u64 << 51).as_bytes())
+        .expect("the counter");
+    fence()
+        .code(69)
+        .printed(&[])
+        .said(&[".fence", "the clock is behind it"]);
     counter.unlock().expect("its lock");
     fence().code(0).printed(&[&((1u64 << 51) + 1).to_string()]);
 }
@@ -233,17 +349,27 @@ fn a_counter_that_a_stopped_process_keeps_stops_a_client_only_if_a_fence_could_f
 #[test]
 fn a_full_disk_is_78_at_once_and_leaves_nothing() {
     let run = "$RLOCK run --key job --node local:/mnt -- echo ran";
-    let no_inodes = format!("mount -t tmpfs -o nr_inodes=2,mode=700 none /mnt && touch /mnt/x && {run}");
+    let no_inodes =
+        format!("mount -t tmpfs -o nr_inodes=2,mode=700 none /mnt && touch /mnt/x && {run}");
     let begin = Instant::now();
-    refused(&with_own_mounts(&no_inodes), &["job", "/mnt/job.lock", "No space left", "make room"]);
+    refused(
+        &with_own_mounts(&no_inodes),
+        &["job", "/mnt/job.lock", "No space left", "make room"],
+    );
     assert!(begin.elapsed() < AT_ONCE, "{:?}", begin.elapsed());
-    // First there is no room for the counter; once that is stored, there is none for the holder's name.
+    // First there is no room for the counter; once that is stored, there is none for the holder's
+    // name.
     let fill = "dd if=/dev/zero of=/mnt/x bs=4k count=99 2>/dev/null";
     let on_small = "mount -t tmpfs -o size=16k,mode=700 none /mnt";
-    let no_room =
-        with_own_mounts(&format!("{on_small}; {fill}; {run}; code=$?; test ! -e /mnt/job.lock && exit $code"));
+    let no_room = with_own_mounts(&format!(
+        "{on_small}; {fill}; {run}; code=$?; test ! -e /mnt/job.lock && exit $code"
+    ));
     refused(&no_room, &["/mnt/.fence", "No space left"]);
-    let no_room =
-        format!("{on_small}; {run} >/dev/null; {fill}; {run}; code=$?; test ! -e /mnt/job.lock && exit $code");
-    refused(&with_own_mounts(&no_room), &["/mnt/job.lock", "No space left"]);
+    let no_room = format!(
+        "{on_small}; {run} >/dev/null; {fill}; {run}; code=$?; test ! -e /mnt/job.lock && exit $code"
+    );
+    refused(
+        &with_own_mounts(&no_room),
+        &["/mnt/job.lock", "No space left"],
+    );
 }

@@ -23,7 +23,13 @@ const OPENINGS: [&str; 11] = [
 ];
 
 /// Words in place of an actor.
-const ACTORS: [&[&str]; 5] = [&["nobody"], &["somebody"], &["anybody"], &["whoever"], &["one", "who"]];
+const ACTORS: [&[&str]; 5] = [
+    &["nobody"],
+    &["somebody"],
+    &["anybody"],
+    &["whoever"],
+    &["one", "who"],
+];
 
 /// Number of words that a sentence may have.
 const LONGEST_SENTENCE: usize = 30;
@@ -78,35 +84,58 @@ fn findings(language: Language, text: &str) -> Vec<Finding> {
 fn judged(block: &Block) -> Vec<Finding> {
     let prose = without_code(&block.text);
     let mut found = Vec::new();
-    if let Some(opening) = OPENINGS.iter().find(|opening| block.opens && opens_with(&prose, opening)) {
+    if let Some(opening) = OPENINGS
+        .iter()
+        .find(|opening| block.opens && opens_with(&prose, opening))
+    {
         found.push(format!("starts with {opening:?}"));
     }
     let words = words(&prose);
-    for actor in ACTORS.iter().filter(|actor| words.windows(actor.len()).any(|some| some == **actor)) {
+    for actor in ACTORS
+        .iter()
+        .filter(|actor| words.windows(actor.len()).any(|some| some == **actor))
+    {
         found.push(format!("says {:?}", actor.join(" ")));
     }
     for sentence in sentences(&prose).filter(|_| block.counts) {
-        let count = sentence.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+        let count = sentence
+            .split_whitespace()
+            .filter(|word| word.contains(char::is_alphanumeric))
+            .count();
         if count > LONGEST_SENTENCE {
             let begin: Vec<&str> = sentence.split_whitespace().take(5).collect();
             found.push(format!("a sentence of {count} words: {}…", begin.join(" ")));
         }
     }
-    found.into_iter().map(|what| Finding { line: block.line, what }).collect()
+    found
+        .into_iter()
+        .map(|what| Finding {
+            line: block.line,
+            what,
+        })
+        .collect()
 }
 
 fn opens_with(prose: &str, opening: &str) -> bool {
-    prose.strip_prefix(opening).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    prose
+        .strip_prefix(opening)
+        .is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
 }
 
 /// The text with one word in the place of each code span.
 fn without_code(text: &str) -> String {
     let parts = text.split('`').enumerate();
-    parts.map(|(index, part)| if index % 2 == 0 { part } else { "code" }).collect()
+    parts
+        .map(|(index, part)| if index % 2 == 0 { part } else { "code" })
+        .collect()
 }
 
 fn words(prose: &str) -> Vec<String> {
-    prose.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+    prose
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
 }
 
 /// Ends at `.`, `!` or `?` before white space, brackets and emphasis not regarded.
@@ -118,7 +147,8 @@ fn sentences(prose: &str) -> impl Iterator<Item = &str> {
         }
         let ends = rest.char_indices().find_map(|(at, c)| {
             let after = rest[at..].trim_start_matches(['.', '!', '?', ')', '*', '"']);
-            (".!?".contains(c) && after.starts_with(char::is_whitespace)).then(|| rest.len() - after.len())
+            (".!?".contains(c) && after.starts_with(char::is_whitespace))
+                .then(|| rest.len() - after.len())
         });
         let (sentence, after) = rest.split_at(ends.unwrap_or(rest.len()));
         rest = after.trim_start();
@@ -157,7 +187,12 @@ impl Blocks {
             return;
         }
         let opens = std::mem::take(&mut self.first);
-        self.done.push(Block { line: number, text: without_marker(text).to_owned(), opens, counts });
+        self.done.push(Block {
+            line: number,
+            text: without_marker(text).to_owned(),
+            opens,
+            counts,
+        });
         self.open = true;
     }
 
@@ -197,8 +232,16 @@ fn blocks(language: Language, text: &str) -> Vec<Block> {
             }
             continue;
         }
-        let markers: &[&str] = if language == Language::Rust { &["///", "//!", "//"] } else { &["--"] };
-        let marker = markers.iter().find(|marker| line.starts_with(**marker)).copied().unwrap_or("");
+        let markers: &[&str] = if language == Language::Rust {
+            &["///", "//!", "//"]
+        } else {
+            &["--"]
+        };
+        let marker = markers
+            .iter()
+            .find(|marker| line.starts_with(**marker))
+            .copied()
+            .unwrap_or("");
         if marker != last {
             blocks.end_comment();
             blocks.first = marker.len() == 3;
@@ -217,17 +260,27 @@ fn root() -> &'static Path {
 
 /// The files that the rules are for, by their paths in the repository.
 fn files() -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(PathBuf::from).to_vec();
-    let mut folders: Vec<PathBuf> =
-        ["src", "docs", "simulation/src", "testkit/src", "tests"].map(PathBuf::from).to_vec();
+    let mut files: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+        .map(PathBuf::from)
+        .to_vec();
+    let mut folders: Vec<PathBuf> = ["src", "docs", "simulation/src", "testkit/src", "tests"]
+        .map(PathBuf::from)
+        .to_vec();
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(root().join(&folder)).expect("a folder").map(|entry| entry.expect("an entry")) {
+        for entry in std::fs::read_dir(root().join(&folder))
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry"))
+        {
             let path = folder.join(entry.file_name());
             // Installed clients and servers are not ours.
             if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }
-            if entry.file_type().expect("its type").is_dir() { folders.push(path) } else { files.push(path) }
+            if entry.file_type().expect("its type").is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
         }
     }
     files.retain(|path| Language::of(path).is_some());
@@ -241,7 +294,11 @@ fn comments_and_documentation_keep_to_the_language_rules() {
     for path in files() {
         let language = Language::of(&path).expect("a language");
         let text = std::fs::read_to_string(root().join(&path)).expect("a file");
-        faults.extend(findings(language, &text).iter().map(|finding| format!("{}:{finding}", path.display())));
+        faults.extend(
+            findings(language, &text)
+                .iter()
+                .map(|finding| format!("{}:{finding}", path.display())),
+        );
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -251,7 +308,10 @@ mod tests {
     use super::*;
 
     fn found(language: Language, text: &str) -> Vec<String> {
-        findings(language, text).into_iter().map(|finding| finding.to_string()).collect()
+        findings(language, text)
+            .into_iter()
+            .map(|finding| finding.to_string())
+            .collect()
     }
 
     #[test]
@@ -259,22 +319,45 @@ mod tests {
         for opening in OPENINGS {
             let text = format!("\n    /// {opening} it is.\nfn f() {{}}\n");
             let found = found(Language::Rust, &text);
-            assert!(found.contains(&format!("2: starts with {opening:?}")), "{text}: {found:?}");
+            assert!(
+                found.contains(&format!("2: starts with {opening:?}")),
+                "{text}: {found:?}"
+            );
         }
-        for fine in
-            ["/// Whether it is.\n", "/// `What` it is.\n", "// What it is.\n", "/// A thing.\n///\n/// What it is.\n"]
-        {
+        for fine in [
+            "/// Whether it is.\n",
+            "/// `What` it is.\n",
+            "// What it is.\n",
+            "/// A thing.\n///\n/// What it is.\n",
+        ] {
             assert_eq!(found(Language::Rust, fine), [""; 0], "{fine}");
         }
-        assert_eq!(found(Language::Rust, "//! A file.\n\n/// Who\nfn f() {}\n"), ["3: starts with \"Who\""]);
+        assert_eq!(
+            found(Language::Rust, "//! A file.\n\n/// Who\nfn f() {}\n"),
+            ["3: starts with \"Who\""]
+        );
     }
 
     #[test]
     fn a_word_in_the_place_of_an_actor_is_found_in_every_kind_of_text() {
-        assert_eq!(found(Language::Rust, "// Nobody waits.\n"), ["1: says \"nobody\""]);
-        assert_eq!(found(Language::Lua, "local a\n-- Tells one\n-- who waits.\n"), ["2: says \"one who\""]);
-        assert_eq!(found(Language::Markdown, "| a | somebody's |\n"), ["1: says \"somebody\""]);
-        for fine in ["`nobody` is a user.\n", "```\nsomebody\n```\n", "<!-- whoever -->\n", "It is one whole.\n"] {
+        assert_eq!(
+            found(Language::Rust, "// Nobody waits.\n"),
+            ["1: says \"nobody\""]
+        );
+        assert_eq!(
+            found(Language::Lua, "local a\n-- Tells one\n-- who waits.\n"),
+            ["2: says \"one who\""]
+        );
+        assert_eq!(
+            found(Language::Markdown, "| a | somebody's |\n"),
+            ["1: says \"somebody\""]
+        );
+        for fine in [
+            "`nobody` is a user.\n",
+            "```\nsomebody\n```\n",
+            "<!-- whoever -->\n",
+            "It is one whole.\n",
+        ] {
             assert_eq!(found(Language::Markdown, fine), [""; 0], "{fine}");
         }
         assert_eq!(found(Language::Rust, "let name = \"anybody\";\n"), [""; 0]);
@@ -284,18 +367,39 @@ mod tests {
     fn a_long_sentence_is_found_in_doc_comments_and_documentation() {
         let words = |number: usize| vec!["word"; number].join(" ");
         let long = format!("/// A short one. {}.\n", words(31));
-        assert_eq!(found(Language::Rust, &long), ["1: a sentence of 31 words: word word word word word…"]);
-        assert_eq!(found(Language::Rust, &format!("/// {}.\n", words(30))), [""; 0]);
-        assert_eq!(found(Language::Rust, &format!("// {}\n", words(31))), [""; 0]);
+        assert_eq!(
+            found(Language::Rust, &long),
+            ["1: a sentence of 31 words: word word word word word…"]
+        );
+        assert_eq!(
+            found(Language::Rust, &format!("/// {}.\n", words(30))),
+            [""; 0]
+        );
+        assert_eq!(
+            found(Language::Rust, &format!("// {}\n", words(31))),
+            [""; 0]
+        );
         let two_lines = format!("//! {}\n//! {}\n", words(20), words(20));
         assert_eq!(found(Language::Rust, &two_lines).len(), 1);
         for apart in ["//!\n//!", "//! * item\n//!", "//! 1. item\n//!"] {
             let text = format!("//! {}\n{apart} {}\n", words(20), words(20));
             assert_eq!(found(Language::Rust, &text), [""; 0], "{text}");
         }
-        assert_eq!(found(Language::Markdown, &format!("{}\n", words(31))).len(), 1);
-        assert_eq!(found(Language::Markdown, &format!("| {} |\n", words(31))), [""; 0]);
-        assert_eq!(found(Language::Markdown, &format!("{} `a. b`. {}\n", words(20), words(20))), [""; 0]);
+        assert_eq!(
+            found(Language::Markdown, &format!("{}\n", words(31))).len(),
+            1
+        );
+        assert_eq!(
+            found(Language::Markdown, &format!("| {} |\n", words(31))),
+            [""; 0]
+        );
+        assert_eq!(
+            found(
+                Language::Markdown,
+                &format!("{} `a. b`. {}\n", words(20), words(20))
+            ),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -9,7 +9,12 @@ use crate::support::{Port, Server, rlock};
 
 /// Checks that `server` grants a lock over TCP, and that no other server answers there.
 fn serves(server: &Server) {
-    rlock("job").node(&server.tcp_url()).args(["-n"]).command(["true"]).code(0).silent();
+    rlock("job")
+        .node(&server.tcp_url())
+        .args(["-n"])
+        .command(["true"])
+        .code(0)
+        .silent();
     assert_eq!(server.cli(&["EXISTS", "rlock:fence:{job}:job"]), "1");
 }
 
@@ -33,7 +38,9 @@ fn a_server_that_is_down_keeps_its_port() {
     server.crash();
     // Without SO_REUSEADDR, as when the kernel looks for a port for a connection.
     let other = TcpSocket::new_v4().expect("a socket");
-    let refused = other.bind((Ipv4Addr::LOCALHOST, port).into()).expect_err("the port is reserved");
+    let refused = other
+        .bind((Ipv4Addr::LOCALHOST, port).into())
+        .expect_err("the port is reserved");
     assert_eq!(refused.kind(), ErrorKind::AddrInUse);
     server.come_back();
     assert_eq!(server.port(), port);

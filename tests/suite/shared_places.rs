@@ -78,7 +78,10 @@ impl Shared {
 
     fn files(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.path()).expect("it").flatten();
-        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name != ".fence").collect()
+        names
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != ".fence")
+            .collect()
     }
 }
 
@@ -88,13 +91,29 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn users_of_a_group_exclude_each_other_and_pass_the_lock_on() {
-    let Some(place) = Shared::new(0o2770) else { return };
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
     for (first, second) in [(ALICE, BOB), (BOB, ALICE)] {
-        for (kind, others) in [(&[][..], &["-s"][..]), (&["-s"], &[]), (&["--slots", "2"], &["-s"])] {
+        for (kind, others) in [
+            (&[][..], &["-s"][..]),
+            (&["-s"], &[]),
+            (&["--slots", "2"], &["-s"]),
+        ] {
             let mut holder = place.run(first, kind).hold("echo ready; read line; true");
             let name = format!("u{}@", first.0);
-            place.run(second, others).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&[&name]);
-            let mut waiter = place.run(second, others).args(["-v"]).args(["--", "echo", "mine"]).spawn();
+            place
+                .run(second, others)
+                .args(["-n"])
+                .sh("echo ran")
+                .code(75)
+                .printed(&[])
+                .said(&[&name]);
+            let mut waiter = place
+                .run(second, others)
+                .args(["-v"])
+                .args(["--", "echo", "mine"])
+                .spawn();
             waiter.wait_until_told("waiting");
             assert_eq!(mode(&place.path().join("job.lock")), 0o660);
             drop(holder.stdin.take());
@@ -108,10 +127,17 @@ fn users_of_a_group_exclude_each_other_and_pass_the_lock_on() {
 
 #[test]
 fn users_of_a_group_hold_a_shared_lock_together() {
-    let Some(place) = Shared::new(0o2770) else { return };
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
     for kind in [&["-s"][..], &["--slots", "2"]] {
         let holder = place.run(ALICE, kind).hold("echo ready; read line; true");
-        place.run(BOB, kind).args(["-n"]).sh("echo ran").code(0).printed(&["ran"]);
+        place
+            .run(BOB, kind)
+            .args(["-n"])
+            .sh("echo ran")
+            .code(0)
+            .printed(&["ran"]);
         let killed = place.run(BOB, kind).hold("echo ready; read line; true");
         killed.signal(Signal::SIGKILL);
         drop(killed);
@@ -124,11 +150,20 @@ fn users_of_a_group_hold_a_shared_lock_together() {
 
 #[test]
 fn the_lock_of_a_killed_user_passes_on_with_its_file() {
-    let Some(place) = Shared::new(0o2770) else { return };
-    place.run(ALICE, &[]).hold("echo ready; read line; true").signal(Signal::SIGKILL);
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
+    place
+        .run(ALICE, &[])
+        .hold("echo ready; read line; true")
+        .signal(Signal::SIGKILL);
     let file = place.path().join("job.lock");
     let mut next = place.run(BOB, &[]).hold("echo ready; read line; true");
-    assert_eq!(file.metadata().expect("the file").uid(), ALICE.0, "the leftover is taken over");
+    assert_eq!(
+        file.metadata().expect("the file").uid(),
+        ALICE.0,
+        "the leftover is taken over"
+    );
     drop(next.stdin.take());
     next.finish().code(0).silent();
     assert_eq!(place.files(), [""; 0]);
@@ -136,33 +171,74 @@ fn the_lock_of_a_killed_user_passes_on_with_its_file() {
 
 #[test]
 fn a_lock_in_another_users_file_is_kept_young() {
-    let Some(place) = Shared::new(0o2770) else { return };
-    place.run(ALICE, &[]).hold("echo ready; read line; true").signal(Signal::SIGKILL);
-    let holder = place.run(BOB, &["--ttl", "900ms"]).hold("echo ready; read line; true");
-    let file = std::fs::File::options().write(true).open(place.path().join("job.lock")).expect("the lock's file");
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
+    place
+        .run(ALICE, &[])
+        .hold("echo ready; read line; true")
+        .signal(Signal::SIGKILL);
+    let holder = place
+        .run(BOB, &["--ttl", "900ms"])
+        .hold("echo ready; read line; true");
+    let file = std::fs::File::options()
+        .write(true)
+        .open(place.path().join("job.lock"))
+        .expect("the lock's file");
     assert_eq!(file.metadata().expect("it").uid(), ALICE.0);
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     file.set_modified(old).expect("its age");
-    eventually("it is touched", || file.metadata().and_then(|it| it.modified()).expect("its age") > old);
+    eventually("it is touched", || {
+        file.metadata()
+            .and_then(|it| it.modified())
+            .expect("its age")
+            > old
+    });
     holder.finish().code(0).silent();
 }
 
 #[test]
 fn a_command_under_the_lock_finds_the_same_directory() {
-    let Some(place) = Shared::new(0o2770) else { return };
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
     let rlock = place.dir.path().join("rlock");
-    let script = format!("{0} check --key job && {0} run --key job -- echo nested", rlock.display());
-    place.run(BOB, &[]).sh(&script).code(0).printed(&["nested"]).silent();
+    let script = format!(
+        "{0} check --key job && {0} run --key job -- echo nested",
+        rlock.display()
+    );
+    place
+        .run(BOB, &[])
+        .sh(&script)
+        .code(0)
+        .printed(&["nested"])
+        .silent();
 }
 
 #[test]
 fn a_user_who_may_only_read_sees_the_holder_and_takes_nothing() {
-    let Some(place) = Shared::new(0o2775) else { return };
-    place.run(EVE, &["-n"]).sh("echo ran").code(78).printed(&[]).said(&["write access"]);
+    let Some(place) = Shared::new(0o2775) else {
+        return;
+    };
+    place
+        .run(EVE, &["-n"])
+        .sh("echo ran")
+        .code(78)
+        .printed(&[])
+        .said(&["write access"]);
     let holder = place.run(ALICE, &[]).hold("echo ready; read line; true");
     let seen = place.rlock(EVE, &["inspect", "job"]).finish().code(0);
-    assert!(seen.stdout.iter().any(|line| line.contains("u60001@")), "{:?}", seen.stdout);
-    place.run(EVE, &["-n"]).sh("echo ran").code(78).printed(&[]).said(&["write access"]);
+    assert!(
+        seen.stdout.iter().any(|line| line.contains("u60001@")),
+        "{:?}",
+        seen.stdout
+    );
+    place
+        .run(EVE, &["-n"])
+        .sh("echo ran")
+        .code(78)
+        .printed(&[])
+        .said(&["write access"]);
     holder.finish().code(0).silent();
     place.set_mode(0o2770);
     place.rlock(EVE, &["inspect", "job"]).finish().code(78);
@@ -170,42 +246,89 @@ fn a_user_who_may_only_read_sees_the_holder_and_takes_nothing() {
 
 #[test]
 fn a_directory_whose_users_cannot_share_files_is_refused() {
-    let Some(place) = Shared::new(0o2770) else { return };
-    for (mode, remedy) in [(0o3770, "chmod -t"), (0o1777, "chmod -t"), (0o770, "chmod g+s")] {
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
+    for (mode, remedy) in [
+        (0o3770, "chmod -t"),
+        (0o1777, "chmod -t"),
+        (0o770, "chmod g+s"),
+    ] {
         place.set_mode(mode);
-        place.run(ALICE, &["-n"]).sh("echo ran").code(78).printed(&[]).said(&[remedy, "?shared"]);
+        place
+            .run(ALICE, &["-n"])
+            .sh("echo ran")
+            .code(78)
+            .printed(&[])
+            .said(&[remedy, "?shared"]);
     }
     std::fs::remove_dir(place.path()).expect("the directory");
-    place.run(ALICE, &["-n"]).sh("echo ran").code(78).printed(&[]).said(&["install -d -m 2770"]);
+    place
+        .run(ALICE, &["-n"])
+        .sh("echo ran")
+        .code(78)
+        .printed(&[])
+        .said(&["install -d -m 2770"]);
 }
 
 #[test]
 fn a_file_that_is_not_a_locks_is_left_alone_with_its_mode() {
-    let Some(place) = Shared::new(0o2770) else { return };
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
     let file = place.path().join("job.lock");
     let foreign = "# This file is automatically @generated by Cargo.\n";
     std::fs::write(&file, foreign).expect("a file");
     std::fs::set_permissions(&file, Permissions::from_mode(0o666)).expect("its mode");
-    place.run(ALICE, &["-n"]).sh("echo ran").code(78).printed(&[]).said(&["something else than a lock"]);
+    place
+        .run(ALICE, &["-n"])
+        .sh("echo ran")
+        .code(78)
+        .printed(&[])
+        .said(&["something else than a lock"]);
     std::fs::hard_link(&file, place.path().join("shadow")).expect("a hard link");
-    place.run(ALICE, &["-n"]).sh("echo ran").code(78).said(&["2 names"]);
-    assert_eq!((std::fs::read_to_string(&file).expect("it").as_str(), mode(&file)), (foreign, 0o666));
+    place
+        .run(ALICE, &["-n"])
+        .sh("echo ran")
+        .code(78)
+        .said(&["2 names"]);
+    assert_eq!(
+        (
+            std::fs::read_to_string(&file).expect("it").as_str(),
+            mode(&file)
+        ),
+        (foreign, 0o666)
+    );
 }
 
 #[test]
 fn without_the_option_another_users_files_are_refused() {
-    let Some(place) = Shared::new(0o2770) else { return };
+    let Some(place) = Shared::new(0o2770) else {
+        return;
+    };
     let plain = place.url().replace("?shared", "");
     let run = |(uid, gid): (u32, u32)| {
-        Rlock::of(place.dir.path().join("rlock"), ["run", "--key", "job", "-n", "--node", &plain]).with(|command| {
+        Rlock::of(
+            place.dir.path().join("rlock"),
+            ["run", "--key", "job", "-n", "--node", &plain],
+        )
+        .with(|command| {
             command.uid(uid).gid(gid).current_dir("/");
         })
     };
-    run(ALICE).sh("echo ran").code(78).printed(&[]).said(&["uid 0"]);
+    run(ALICE)
+        .sh("echo ran")
+        .code(78)
+        .printed(&[])
+        .said(&["uid 0"]);
     let holder = place.run(ALICE, &[]).hold("echo ready; read line; true");
     // Root's own directory, with a file of another user in it.
     place.set_mode(0o755);
-    run((0, 0)).sh("echo ran").code(78).printed(&[]).said(&["belongs to uid 60001"]);
+    run((0, 0))
+        .sh("echo ran")
+        .code(78)
+        .printed(&[])
+        .said(&["belongs to uid 60001"]);
     place.set_mode(0o2770);
     holder.finish().code(0).silent();
 }

@@ -39,23 +39,39 @@ fn an_alarm_that_was_set_before_rlock_ends_the_command_and_the_lock() {
     let alarmed = |words: &str| {
         let script = format!("alarm 1; exec @ARGV or die; # {words}");
         let mut perl = std::process::Command::new("perl");
-        perl.args(["-e", &script, RLOCK, "run", "-k", "job", "--node", &holder, "--"]);
+        perl.args([
+            "-e", &script, RLOCK, "run", "-k", "job", "--node", &holder, "--",
+        ]);
         perl.args(["sh", "-c", words]).output().expect("perl")
     };
     let output = alarmed("echo ran; exec sleep 60");
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(142), &b"ran\n"[..]), "{output:?}");
+    assert_eq!(
+        (output.status.code(), &output.stdout[..]),
+        (Some(142), &b"ran\n"[..]),
+        "{output:?}"
+    );
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 
     let _holder = rlock("job").on(&server).hold("echo ready; read line");
     let output = alarmed("echo ran");
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(142), &b""[..]), "{output:?}");
+    assert_eq!(
+        (output.status.code(), &output.stdout[..]),
+        (Some(142), &b""[..]),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn what_ends_a_process_by_default_reaches_the_command_and_leaves_no_lock() {
     let server = Server::start();
-    for signal in [Signal::SIGALRM, Signal::SIGVTALRM, Signal::SIGPROF, Signal::SIGXCPU, Signal::SIGIO, Signal::SIGPWR]
-    {
+    for signal in [
+        Signal::SIGALRM,
+        Signal::SIGVTALRM,
+        Signal::SIGPROF,
+        Signal::SIGXCPU,
+        Signal::SIGIO,
+        Signal::SIGPWR,
+    ] {
         let job = rlock("job").on(&server).hold("echo ready; exec sleep 60");
         job.signal(signal);
         job.finish().code(128 + signal as i32);
@@ -99,24 +115,39 @@ fn a_signal_is_obeyed_while_a_node_is_asked_for_an_outer_lock() {
     server.freeze();
     let run = rlock("job").on(&server).env("RLOCK_KEY", "job");
     let run = run.env("RLOCK_TOKEN", "5ae7c1be-3e1a-4a44-8c5a-0d3b6b3cbb4f");
-    let run = run.args(["--ttl", "60s", "--node-timeout", "8s", "--", "true"]).spawn();
+    let run = run
+        .args(["--ttl", "60s", "--node-timeout", "8s", "--", "true"])
+        .spawn();
     let caught = format!("/proc/{}/status", run.pid());
     eventually("TERM is caught", || {
         let status = std::fs::read_to_string(&caught).unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or_default().to_owned();
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:\t"))
+            .unwrap_or_default()
+            .to_owned();
         u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask & (1 << 14) != 0)
     });
     let begin = Instant::now();
     run.signal(Signal::SIGTERM);
     run.finish().code(143);
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
 fn a_command_that_a_real_time_signal_ends_is_128_plus_its_number() {
     let server = Server::start();
     for number in [34, 40, 64] {
-        rlock("job").on(&server).args(["--ttl", "2s"]).sh(&format!("kill -{number} $$")).code(128 + number).silent();
+        rlock("job")
+            .on(&server)
+            .args(["--ttl", "2s"])
+            .sh(&format!("kill -{number} $$"))
+            .code(128 + number)
+            .silent();
         assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     }
 }
@@ -125,6 +156,14 @@ fn a_command_that_a_real_time_signal_ends_is_128_plus_its_number() {
 fn an_orphan_that_a_real_time_signal_ends_hides_no_other_orphan() {
     let server = Server::start();
     let script = "(setsid sh -c 'sleep 0.1; kill -40 $$' &); sleep 0.5; (setsid sleep 0.1 &); sleep 0.5; ps -o stat= --ppid $PPID";
-    let finished = rlock("job").on(&server).args(["--contain"]).sh(script).code(0);
-    assert!(!finished.stdout.iter().any(|state| state.starts_with('Z')), "{:?}", finished.stdout);
+    let finished = rlock("job")
+        .on(&server)
+        .args(["--contain"])
+        .sh(script)
+        .code(0);
+    assert!(
+        !finished.stdout.iter().any(|state| state.starts_with('Z')),
+        "{:?}",
+        finished.stdout
+    );
 }

@@ -1,4 +1,5 @@
-//! Servers that are not what their address says, and servers and proxies that lack commands: each is named for what it is.
+//! Servers that are not what their address says, and servers and proxies that lack commands: each
+//! is named for what it is.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 use crate::support::{Certificates, Rlock, Server, eventually, rlock, rlock_words};
 
-/// Starts a peer on a port of its own, and returns its address. It serves each connection by `serve`.
+/// Starts a peer on a port of its own, and returns its address. It serves each connection by
+/// `serve`.
 fn peer(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
@@ -20,12 +22,15 @@ fn peer(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
     address
 }
 
-/// Starts a proxy to the server at `port`, and returns its address. It closes a connection at a request that `passes` refuses.
+/// Starts a proxy to the server at `port`, and returns its address. It closes a connection at a
+/// request that `passes` refuses.
 fn relay(port: u16, passes: impl Fn(&mut [u8]) -> bool + Clone + Send + 'static) -> String {
     let address = peer(move |mut client| {
         let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
-        let (mut replies, mut to_client) =
-            (server.try_clone().expect("a stream"), client.try_clone().expect("a stream"));
+        let (mut replies, mut to_client) = (
+            server.try_clone().expect("a stream"),
+            client.try_clone().expect("a stream"),
+        );
         std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
         let mut request = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = client.read(&mut request) {
@@ -40,11 +45,17 @@ fn relay(port: u16, passes: impl Fn(&mut [u8]) -> bool + Clone + Send + 'static)
     format!("redis://{address}")
 }
 
-/// Starts a proxy to the server at `port`, which closes a connection at each of these commands. Returns its address.
+/// Starts a proxy to the server at `port`, which closes a connection at each of these commands.
+/// Returns its address.
 fn proxy(port: u16, unknown: &'static [&str]) -> String {
     relay(port, move |request| {
-        let end = request.iter().position(|byte| *byte == b'\r').unwrap_or(request.len());
-        let begins = |word: &&str| request[end..].starts_with(format!("\r\n${}\r\n{word}\r\n", word.len()).as_bytes());
+        let end = request
+            .iter()
+            .position(|byte| *byte == b'\r')
+            .unwrap_or(request.len());
+        let begins = |word: &&str| {
+            request[end..].starts_with(format!("\r\n${}\r\n{word}\r\n", word.len()).as_bytes())
+        };
         !unknown.iter().any(begins)
     })
 }
@@ -52,19 +63,37 @@ fn proxy(port: u16, unknown: &'static [&str]) -> String {
 /// Runs `-n`, and as a waiter, and with a password. Nothing runs.
 fn refused(url: &str, code: i32, words: &[&str]) {
     let run = || rlock("job").node(url);
-    let ways: [Rlock; 3] = [run().args(["-n"]), run(), run().args(["-n"]).env("RLOCK_PASSWORD", "hunter2")];
+    let ways: [Rlock; 3] = [
+        run().args(["-n"]),
+        run(),
+        run().args(["-n"]).env("RLOCK_PASSWORD", "hunter2"),
+    ];
     for way in ways {
-        way.command(["echo", "ran"]).code(code).printed(&[]).said(words);
+        way.command(["echo", "ran"])
+            .code(code)
+            .printed(&[])
+            .said(words);
     }
 }
 
 #[test]
 fn a_port_with_tls_is_named_where_none_was_asked_for() {
-    let Some(server) = Server::tls(&Certificates::for_name("127.0.0.1")) else { return };
+    let Some(server) = Server::tls(&Certificates::for_name("127.0.0.1")) else {
+        return;
+    };
     let url = format!("redis://127.0.0.1:{}", server.port());
     refused(&url, 78, &["it speaks TLS; write rediss"]);
-    rlock_words(["inspect", "job"]).node(&url).finish().code(78).said(&["it speaks TLS"]);
-    let told = rlock_words(["doctor"]).node(&url).finish().code(78).stdout.join("\n");
+    rlock_words(["inspect", "job"])
+        .node(&url)
+        .finish()
+        .code(78)
+        .said(&["it speaks TLS"]);
+    let told = rlock_words(["doctor"])
+        .node(&url)
+        .finish()
+        .code(78)
+        .stdout
+        .join("\n");
     assert!(told.contains("it speaks TLS"), "{told}");
 }
 
@@ -72,8 +101,14 @@ fn a_port_with_tls_is_named_where_none_was_asked_for() {
 fn a_server_without_tls_is_named_where_tls_was_asked_for() {
     let server = Server::tcp(&[]);
     let url = server.tcp_url().replace("redis://", "rediss://");
-    let run = rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(78).printed(&[]);
-    run.said(&["it does not speak TLS; write redis://"]).never_said("--ca");
+    let run = rlock("job")
+        .node(&url)
+        .args(["-n"])
+        .command(["echo", "ran"])
+        .code(78)
+        .printed(&[]);
+    run.said(&["it does not speak TLS; write redis://"])
+        .never_said("--ca");
 }
 
 #[test]
@@ -83,22 +118,42 @@ fn a_web_server_is_named() {
         let _ = stream.read(&mut seen);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     });
-    refused(&format!("redis://{address}"), 78, &["it speaks HTTP; write the port of a Redis server"]);
+    refused(
+        &format!("redis://{address}"),
+        78,
+        &["it speaks HTTP; write the port of a Redis server"],
+    );
 }
 
 /// Redis says so when the connection is opened, before it reads a request, and closes it.
 #[test]
 fn a_server_in_protected_mode_is_named_though_it_closes_the_connection_at_once() {
     let address = peer(|mut stream| {
-        let _ = stream.write_all(b"-DENIED Redis is running in protected mode because no password is set.\r\n");
+        let _ = stream.write_all(
+            b"-DENIED Redis is running in protected mode because no password is set.\r\n",
+        );
     });
     let url = format!("redis://{address}");
     for _ in 0..10 {
-        refused(&url, 78, &["it is in protected mode", "; set a password for it (requirepass)"]);
+        refused(
+            &url,
+            78,
+            &[
+                "it is in protected mode",
+                "; set a password for it (requirepass)",
+            ],
+        );
     }
-    let told = rlock_words(["doctor"]).node(&url).finish().code(78).stdout.join("\n");
+    let told = rlock_words(["doctor"])
+        .node(&url)
+        .finish()
+        .code(78)
+        .stdout
+        .join("\n");
     assert!(
-        told.contains("protected mode, which keeps other hosts out; set a password for it (requirepass)\n"),
+        told.contains(
+            "protected mode, which keeps other hosts out; set a password for it (requirepass)\n"
+        ),
         "{told}"
     );
 }
@@ -122,34 +177,76 @@ fn a_waiter_at_a_server_that_takes_hello_3_and_speaks_another_protocol_gets_the_
     let server = Server::tcp(&[]);
     let url = relay(server.port(), |request| {
         let hello = b"HELLO\r\n$1\r\n3";
-        if let Some(at) = request.windows(hello.len()).position(|words| words == hello) {
+        if let Some(at) = request
+            .windows(hello.len())
+            .position(|words| words == hello)
+        {
             request[at + hello.len() - 1] = b'2';
         }
         true
     });
     let holder = rlock("job").node(&url).hold("echo ready; read line; true");
-    eventually("it has tried to listen", || server.cli(&["CLIENT", "LIST"]).contains(" sub=1 "));
-    let waiter = rlock("job").node(&url).args(["-q", "--", "echo", "ran"]).spawn();
+    eventually("it has tried to listen", || {
+        server.cli(&["CLIENT", "LIST"]).contains(" sub=1 ")
+    });
+    let waiter = rlock("job")
+        .node(&url)
+        .args(["-q", "--", "echo", "ran"])
+        .spawn();
     server.wait_until_asked(3);
     holder.finish().code(0).silent();
-    waiter.finish().code(0).printed(&["ran"]).within(Duration::from_secs(20));
+    waiter
+        .finish()
+        .code(0)
+        .printed(&["ran"])
+        .within(Duration::from_secs(20));
 }
 
 /// These are the commands that twemproxy does not pass on.
 #[test]
 fn doctor_judges_a_server_behind_a_proxy_that_closes_at_commands() {
     let server = Server::tcp(&["--appendonly", "yes"]);
-    let url =
-        proxy(server.port(), &["HELLO", "INFO", "SCAN", "TIME", "SUBSCRIBE", "PUBLISH", "PUBSUB", "DBSIZE", "CONFIG"]);
-    rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
-    let told = rlock_words(["doctor", "--try"]).node(&url).finish().code(1).silent().stdout.join("\n");
-    for words in
-        ["it does not know info", "it does not know hello, subscribe", "it does not know scan", "locks can be held"]
-    {
+    let url = proxy(
+        server.port(),
+        &[
+            "HELLO",
+            "INFO",
+            "SCAN",
+            "TIME",
+            "SUBSCRIBE",
+            "PUBLISH",
+            "PUBSUB",
+            "DBSIZE",
+            "CONFIG",
+        ],
+    );
+    rlock("job")
+        .node(&url)
+        .args(["-n"])
+        .command(["echo", "ran"])
+        .code(0)
+        .silent()
+        .printed(&["ran"]);
+    let told = rlock_words(["doctor", "--try"])
+        .node(&url)
+        .finish()
+        .code(1)
+        .silent()
+        .stdout
+        .join("\n");
+    for words in [
+        "it does not know info",
+        "it does not know hello, subscribe",
+        "it does not know scan",
+        "locks can be held",
+    ] {
         assert!(told.contains(words), "{words} is missing in {told}");
     }
     // Scripts use them behind the proxy.
-    assert!(!told.contains("publish,") && !told.contains("know time"), "{told}");
+    assert!(
+        !told.contains("publish,") && !told.contains("know time"),
+        "{told}"
+    );
 }
 
 /// fakeredis is such a server: it has no INFO, and answers with an error.
@@ -161,41 +258,101 @@ fn doctor_judges_a_server_that_closes_the_connection_after_an_error() {
         let info = b"$4\r\nINFO\r\n";
         !has_failed.replace(request.windows(info.len()).any(|word| word == info))
     });
-    rlock("job").node(&url).args(["-n"]).command(["echo", "ran"]).code(0).silent().printed(&["ran"]);
-    let told = rlock_words(["doctor", "--try"]).node(&url).finish().code(1).stdout.join("\n");
-    assert!(told.contains("it does not know info") && told.contains("locks can be held"), "{told}");
-    assert!(!told.contains("know scan") && !told.contains("cannot run"), "{told}");
+    rlock("job")
+        .node(&url)
+        .args(["-n"])
+        .command(["echo", "ran"])
+        .code(0)
+        .silent()
+        .printed(&["ran"]);
+    let told = rlock_words(["doctor", "--try"])
+        .node(&url)
+        .finish()
+        .code(1)
+        .stdout
+        .join("\n");
+    assert!(
+        told.contains("it does not know info") && told.contains("locks can be held"),
+        "{told}"
+    );
+    assert!(
+        !told.contains("know scan") && !told.contains("cannot run"),
+        "{told}"
+    );
 }
 
 #[test]
 fn a_server_without_eval_is_unfit_and_doctor_says_so() {
     let server = Server::with(&["--appendonly", "yes", "--rename-command", "EVAL", ""]);
-    rlock("job").on(&server).command(["echo", "ran"]).code(78).printed(&[]).said(&["EVAL"]);
-    let told = rlock_words(["doctor"]).on(&server).finish().code(78).stdout.join("\n");
-    assert!(told.contains("it cannot run rlock's scripts") && told.contains("not fit"), "{told}");
+    rlock("job")
+        .on(&server)
+        .command(["echo", "ran"])
+        .code(78)
+        .printed(&[])
+        .said(&["EVAL"]);
+    let told = rlock_words(["doctor"])
+        .on(&server)
+        .finish()
+        .code(78)
+        .stdout
+        .join("\n");
+    assert!(
+        told.contains("it cannot run rlock's scripts") && told.contains("not fit"),
+        "{told}"
+    );
 }
 
 #[test]
 fn a_server_that_lacks_commands_of_the_scripts_is_unfit() {
     let server = Server::with(&["--appendonly", "yes", "--rename-command", "TYPE", ""]);
-    rlock("job").on(&server).command(["echo", "ran"]).code(78).printed(&[]);
-    let told = rlock_words(["doctor"]).on(&server).finish().code(78).stdout.join("\n");
-    assert!(told.contains("it does not know type: no lock can be held"), "{told}");
+    rlock("job")
+        .on(&server)
+        .command(["echo", "ran"])
+        .code(78)
+        .printed(&[]);
+    let told = rlock_words(["doctor"])
+        .on(&server)
+        .finish()
+        .code(78)
+        .stdout
+        .join("\n");
+    assert!(
+        told.contains("it does not know type: no lock can be held"),
+        "{told}"
+    );
 }
 
 #[test]
 fn a_server_that_tells_nothing_of_itself_holds_locks_and_doctor_names_what_is_missing() {
     let gone = ["INFO", "HELLO", "SUBSCRIBE", "PUBLISH", "PUBSUB"];
-    let words: Vec<&str> = gone.iter().flat_map(|name| ["--rename-command", name, ""]).collect();
+    let words: Vec<&str> = gone
+        .iter()
+        .flat_map(|name| ["--rename-command", name, ""])
+        .collect();
     let server = Server::with(&words);
     let holder = rlock("job").on(&server).hold("echo ready; read line; true");
-    let waiter = rlock("job").on(&server).args(["-q", "--", "echo", "ran"]).spawn();
-    // It has no INFO to ask for the number of scripts: the waiter's own connection shows that it has come.
-    eventually("the waiter has come", || server.cli(&["CLIENT", "LIST"]).matches("cmd=eval").count() >= 2);
+    let waiter = rlock("job")
+        .on(&server)
+        .args(["-q", "--", "echo", "ran"])
+        .spawn();
+    // It has no INFO to ask for the number of scripts: the waiter's own connection shows that it
+    // has come.
+    eventually("the waiter has come", || {
+        server.cli(&["CLIENT", "LIST"]).matches("cmd=eval").count() >= 2
+    });
     holder.finish().code(0);
     waiter.finish().code(0).printed(&["ran"]);
-    let told = rlock_words(["doctor"]).on(&server).finish().code(1).stdout.join("\n");
-    for words in ["it does not know info", "hello, subscribe, publish, pubsub|numsub", "locks can be held"] {
+    let told = rlock_words(["doctor"])
+        .on(&server)
+        .finish()
+        .code(1)
+        .stdout
+        .join("\n");
+    for words in [
+        "it does not know info",
+        "hello, subscribe, publish, pubsub|numsub",
+        "locks can be held",
+    ] {
         assert!(told.contains(words), "{words} is missing in {told}");
     }
 }

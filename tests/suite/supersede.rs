@@ -17,19 +17,26 @@ fn hold(nodes: &Nodes, options: &[&str]) -> Running {
     job(nodes, options).hold("echo ready; read line; true")
 }
 
-/// Starts a waiter that prints `ran` once it has the lock, and waits until it is in the queue of every node.
+/// Starts a waiter that prints `ran` once it has the lock, and waits until it is in the queue of
+/// every node.
 fn queued(nodes: &Nodes, options: &[&str]) -> Running {
     let waiter = job(nodes, options).args(["--", "echo", "ran"]).spawn();
     let pid = format!(" {} ", waiter.pid());
     for node in nodes.iter() {
-        eventually("it stands in the queue", || node.cli(&["ZRANGE", QUEUE, "0", "-1"]).contains(&pid));
+        eventually("it stands in the queue", || {
+            node.cli(&["ZRANGE", QUEUE, "0", "-1"]).contains(&pid)
+        });
     }
     waiter
 }
 
 #[track_caller]
 fn is_superseded(waiter: Running) {
-    waiter.finish().code(76).printed(&[]).said(&["job: superseded by ", ", pid ", "came later"]);
+    waiter
+        .finish()
+        .code(76)
+        .printed(&[])
+        .said(&["job: superseded by ", ", pid ", "came later"]);
 }
 
 #[test]
@@ -38,7 +45,10 @@ fn the_newer_run_is_named_with_its_note() {
     let holder = hold(&nodes, &[]);
     let older = queued(&nodes, SUPERSEDE);
     let newer = queued(&nodes, &["--supersede", "--note", "build 77"]);
-    older.finish().code(76).said(&["superseded by tester@", "(build 77), which came later"]);
+    older
+        .finish()
+        .code(76)
+        .said(&["superseded by tester@", "(build 77), which came later"]);
     holder.finish().code(0);
     newer.finish().code(0);
 }
@@ -62,9 +72,16 @@ fn of_fifteen_that_come_at_once_one_stays() {
     for count in [1, 3] {
         let nodes = Nodes::start(count);
         let holder = hold(&nodes, &[]);
-        let mut all: Vec<Running> =
-            (0..15).map(|_| job(&nodes, SUPERSEDE).args(["--", "echo", "ran"]).spawn()).collect();
-        eventually("one is left", || all.iter_mut().map(Running::is_running).filter(|runs| *runs).count() == 1);
+        let mut all: Vec<Running> = (0..15)
+            .map(|_| job(&nodes, SUPERSEDE).args(["--", "echo", "ran"]).spawn())
+            .collect();
+        eventually("one is left", || {
+            all.iter_mut()
+                .map(Running::is_running)
+                .filter(|runs| *runs)
+                .count()
+                == 1
+        });
         holder.finish().code(0).silent();
         let (mut ran, mut ended) = (0, 0);
         for one in all {
@@ -74,7 +91,9 @@ fn of_fifteen_that_come_at_once_one_stays() {
                 one.printed(&["ran"]).silent();
             } else {
                 ended += 1;
-                one.code(76).printed(&[]).said(&["job: superseded by ", "came later"]);
+                one.code(76)
+                    .printed(&[])
+                    .said(&["job: superseded by ", "came later"]);
             }
         }
         assert_eq!((ran, ended), (1, 14));
@@ -115,8 +134,12 @@ fn it_is_the_same_for_every_kind_of_lock_and_for_acquire() {
     }
     let nodes = Nodes::start(1);
     let holder = hold(&nodes, &[]);
-    let acquire = rlock_words(["acquire", "-k", "job", "--supersede"]).on_all(&nodes).spawn();
-    eventually("it stands in the queue", || nodes[0].cli(&["ZCARD", QUEUE]) == "1");
+    let acquire = rlock_words(["acquire", "-k", "job", "--supersede"])
+        .on_all(&nodes)
+        .spawn();
+    eventually("it stands in the queue", || {
+        nodes[0].cli(&["ZCARD", QUEUE]) == "1"
+    });
     let newer = queued(&nodes, SUPERSEDE);
     is_superseded(acquire);
     holder.finish().code(0).silent();
@@ -139,7 +162,11 @@ fn a_waiter_that_missed_the_word_learns_it_when_it_looks() {
         for node in nodes.iter() {
             node.cli(&["SET", NEWEST, &newest(node), "PX", "60000"]);
         }
-        older.finish().code(76).printed(&[]).said(&["superseded by web9, pid 7"]);
+        older
+            .finish()
+            .code(76)
+            .printed(&[])
+            .said(&["superseded by web9, pid 7"]);
         holder.finish().code(0).silent();
     }
 }
@@ -151,7 +178,9 @@ fn a_minority_that_says_so_ends_no_waiter() {
     let waiter = queued(&nodes, SUPERSEDE);
     nodes[0].cli(&["SET", NEWEST, &newest(&nodes[0]), "PX", "60000"]);
     disconnect(&nodes);
-    eventually("it has left the first queue", || nodes[0].cli(&["ZCARD", QUEUE]) == "0");
+    eventually("it has left the first queue", || {
+        nodes[0].cli(&["ZCARD", QUEUE]) == "0"
+    });
     holder.finish().code(0).silent();
     has_run(waiter);
 }
@@ -167,7 +196,9 @@ fn a_waiter_that_was_cut_off_does_not_run_after_a_newer_one() {
         disconnect(&nodes);
         let newer = (!at_once).then(|| queued(&nodes, SUPERSEDE));
         holder.finish().code(0).silent();
-        has_run(newer.unwrap_or_else(|| job(&nodes, SUPERSEDE).args(["--", "echo", "ran"]).spawn()));
+        has_run(
+            newer.unwrap_or_else(|| job(&nodes, SUPERSEDE).args(["--", "echo", "ran"]).spawn()),
+        );
         older.signal(Signal::SIGCONT);
         is_superseded(older);
     }
@@ -196,7 +227,9 @@ fn the_line_is_left_out_with_quiet_and_has_its_data_in_json() {
     quiet.finish().code(76).silent();
     let newest = queued(&nodes, SUPERSEDE);
     let newer = format!("\"pid\":{}", newest.pid());
-    json.finish().code(76).mentions(&["\"code\":76", "\"newer\":{", &newer]);
+    json.finish()
+        .code(76)
+        .mentions(&["\"code\":76", "\"newer\":{", &newer]);
     holder.finish().code(0).silent();
     has_run(newest);
 }
@@ -204,7 +237,12 @@ fn the_line_is_left_out_with_quiet_and_has_its_data_in_json() {
 #[test]
 fn what_it_does_not_fit_is_refused_before_a_node_is_asked() {
     let refused = |words: &[&str], node: &str, told: &str| {
-        rlock("job").node(node).args(words).command(["true"]).code(64).said(&[told]);
+        rlock("job")
+            .node(node)
+            .args(words)
+            .command(["true"])
+            .code(64)
+            .said(&[told]);
     };
     let nowhere = "redis://127.0.0.1:1";
     refused(&["--supersede", "-k", "other"], nowhere, "is for one lock");

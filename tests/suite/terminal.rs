@@ -1,4 +1,5 @@
-//! rlock at a terminal: the command uses it as without rlock. What the cases of the submodules share is here, too.
+//! rlock at a terminal: the command uses it as without rlock. What the cases of the submodules
+//! share is here, too.
 
 mod interrupt;
 mod stop;
@@ -19,20 +20,25 @@ fn run(script: &str) -> String {
     format!("rlock run -k job -- sh -c '{script}'")
 }
 
-/// Waits for [`Session::go`] without touching the terminal, and may be interrupted by a trap. It forks nothing: a shell whose child
-/// was stopped between vfork and exec cannot be stopped itself, with or without rlock.
+/// Waits for [`Session::go`] without touching the terminal, and may be interrupted by a trap. It
+/// forks nothing: a shell whose child was stopped between vfork and exec cannot be stopped itself,
+/// with or without rlock.
 const UNTIL_GO: &str = "until read go < go; do :; done";
 
-/// Waits for the file `on`, in a shell with traps: a `read` would delay a trap whose signal comes just before it.
+/// Waits for the file `on`, in a shell with traps: a `read` would delay a trap whose signal comes
+/// just before it.
 const UNTIL_ON: &str = "until [ -e on ]; do sleep 0.01; done";
 
 /// Runs for ever, and can be interrupted.
 const FOR_EVER: &str = "while :; do sleep 0.01; done";
 
-/// Starts a command that runs until [`Session::go`] and then prints `went on`. Returns its pid and that of its rlock.
+/// Starts a command that runs until [`Session::go`] and then prints `went on`. Returns its pid and
+/// that of its rlock.
 fn start(shell: &mut Session, with_terminal: bool) -> (i32, i32) {
     let read = if with_terminal { "read x; " } else { "" };
-    shell.line(&run(&format!("{read}echo pid $$; {UNTIL_GO}; echo went on")));
+    shell.line(&run(&format!(
+        "{read}echo pid $$; {UNTIL_GO}; echo went on"
+    )));
     if with_terminal {
         shell.line("x");
     }
@@ -49,7 +55,10 @@ fn job_is(shell: &mut Session, word: &str) {
 #[track_caller]
 fn shell_has_the_terminal(shell: &mut Session) {
     assert_eq!(shell.foreground(), shell.leader());
-    assert_eq!(shell.answer("read word && echo the word: $word\nhere"), "the word: here\n");
+    assert_eq!(
+        shell.answer("read word && echo the word: $word\nhere"),
+        "the word: here\n"
+    );
 }
 
 #[test]
@@ -81,9 +90,18 @@ fn a_password_is_read_without_an_echo() {
 #[test]
 fn pipes_work_on_both_sides() {
     let mut shell = Session::bash(RLOCK);
-    assert_eq!(shell.answer("rlock run -k job -- echo through | cat"), "through\n");
-    assert_eq!(shell.answer("printf 'x\\n' | rlock run -k job -- cat"), "x\n");
-    assert_eq!(shell.answer("printf 'x\\n' | rlock run -k job -- cat | cat"), "x\n");
+    assert_eq!(
+        shell.answer("rlock run -k job -- echo through | cat"),
+        "through\n"
+    );
+    assert_eq!(
+        shell.answer("printf 'x\\n' | rlock run -k job -- cat"),
+        "x\n"
+    );
+    assert_eq!(
+        shell.answer("printf 'x\\n' | rlock run -k job -- cat | cat"),
+        "x\n"
+    );
     shell_has_the_terminal(&mut shell);
 }
 
@@ -91,7 +109,9 @@ fn pipes_work_on_both_sides() {
 fn the_reader_of_a_commands_output_keeps_the_terminal() {
     let mut shell = Session::bash(RLOCK);
     let job = run(&format!("{UNTIL_GO}; seq 3"));
-    shell.line(&format!("{job} | sh -c 'read x < /dev/tty; echo asked $x; echo > go; cat'"));
+    shell.line(&format!(
+        "{job} | sh -c 'read x < /dev/tty; echo asked $x; echo > go; cat'"
+    ));
     shell.line("more");
     shell.sees("asked more");
     assert_eq!(shell.prompt().replace('\r', ""), "\n1\n2\n3\n");
@@ -106,7 +126,11 @@ fn the_terminal_is_back_with_the_rest_of_the_job_however_the_command_ends() {
         (&run("read x; kill -KILL $$"), true, 137),
         (&run("read x; kill -TERM 0"), true, 143),
         (&run("exit 3"), false, 3),
-        (&"rlock run -k job -- no-such-command".to_owned(), false, 127),
+        (
+            &"rlock run -k job -- no-such-command".to_owned(),
+            false,
+            127,
+        ),
         (&"rlock run -k job -- /".to_owned(), false, 126),
     ] {
         let mut shell = Session::bash(RLOCK);
@@ -139,7 +163,10 @@ fn a_pager_and_an_editor_work() {
     let lines = lines.concat();
     std::fs::write(shell.dir().join("text"), &lines).expect("a text");
     if installed("less") {
-        for job in ["rlock run -k job -- less text", "rlock run -k job -- cat text | less"] {
+        for job in [
+            "rlock run -k job -- less text",
+            "rlock run -k job -- cat text | less",
+        ] {
             shell.line(job);
             shell.sees("line 20.");
             shell.press("G");
@@ -163,7 +190,10 @@ fn a_pager_and_an_editor_work() {
         shell.sees("line 20.");
         shell.press(":wq\r");
         shell.prompt();
-        assert_eq!(std::fs::read_to_string(shell.dir().join("text")).expect("the text"), format!("first {lines}"));
+        assert_eq!(
+            std::fs::read_to_string(shell.dir().join("text")).expect("the text"),
+            format!("first {lines}")
+        );
         shell_has_the_terminal(&mut shell);
     } else {
         skipped("vim is not installed");
@@ -196,7 +226,9 @@ fn an_interactive_shell_under_rlock_has_job_control_of_its_own() {
 fn a_new_size_of_the_terminal_reaches_the_command_once() {
     let mut shell = Session::bash(RLOCK);
     let trap = "trap \"n=\\$((n+1)); echo \\$n: \\$(stty size)\" WINCH";
-    shell.line(&run(&format!("{trap}; n=0; echo ready; {UNTIL_ON}; read x; echo got $x; {FOR_EVER}")));
+    shell.line(&run(&format!(
+        "{trap}; n=0; echo ready; {UNTIL_ON}; read x; echo got $x; {FOR_EVER}"
+    )));
     shell.sees("ready");
     for n in 1..=3 {
         shell.resize(30 + n, 100);
@@ -228,7 +260,10 @@ fn a_terminal_that_stops_background_writers_does_not_stop_rlock() {
     shell.line("fg");
     shell.sees("written");
     shell.prompt();
-    assert_eq!(shell.answer("rlock run -k job -- echo in the foreground"), "in the foreground\n");
+    assert_eq!(
+        shell.answer("rlock run -k job -- echo in the foreground"),
+        "in the foreground\n"
+    );
 }
 
 #[test]
@@ -236,10 +271,16 @@ fn rlocks_within_rlocks_share_the_terminal() {
     for key in ["outer", "job"] {
         let mut shell = Session::bash(RLOCK);
         let nested = |script: &str| format!("rlock run -k {key} -- {}", run(script));
-        shell.line(&nested(&format!("echo pid $$; {UNTIL_GO}; read x; echo got $x; read y; echo and $y; read z")));
+        shell.line(&nested(&format!(
+            "echo pid $$; {UNTIL_GO}; read x; echo got $x; read y; echo and $y; read z"
+        )));
         let command = shell.number("pid ");
         let (inner, outer) = (parent(command), parent(parent(command)));
-        let all_stopped = || [command, inner, outer].iter().all(|pid| state(*pid) == Some('T'));
+        let all_stopped = || {
+            [command, inner, outer]
+                .iter()
+                .all(|pid| state(*pid) == Some('T'))
+        };
         shell.press(CTRL_Z);
         shell.prompt();
         assert!(all_stopped());

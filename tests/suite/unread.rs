@@ -11,7 +11,8 @@ use crate::support::{RLOCK, Running, Server, Session, eventually, rlock, signal}
 
 const CTRL_S: &str = "\x13";
 
-/// A short lease, so that a terminal and a pipe are soon full of renewals. It is long enough for guard and server on a busy machine.
+/// A short lease, so that a terminal and a pipe are soon full of renewals. It is long enough for
+/// guard and server on a busy machine.
 const SOON: [&str; 4] = ["--ttl", "2s", "--node-timeout", "300ms"];
 
 /// A key that makes long lines: each character is shown as several.
@@ -19,7 +20,8 @@ fn wordy() -> String {
     "\u{1}".repeat(1000)
 }
 
-/// Waits for enough renewals to fill a terminal, or a pipe and the queue before it, and for one TTL more.
+/// Waits for enough renewals to fill a terminal, or a pipe and the queue before it, and for one TTL
+/// more.
 fn wait_for_renewals(server: &Server) {
     server.wait_until_asked(13);
 }
@@ -28,7 +30,12 @@ fn wait_for_renewals(server: &Server) {
 fn a_terminal_that_is_not_read_stops_no_renewal() {
     let server = Server::start();
     let key = wordy();
-    let words = [&["rlock", "run", "-v"], &SOON[..], &["-k", &key, "--", "sh", "-c", "read line < go"]].concat();
+    let words = [
+        &["rlock", "run", "-v"],
+        &SOON[..],
+        &["-k", &key, "--", "sh", "-c", "read line < go"],
+    ]
+    .concat();
     let mut session = Session::of_on(RLOCK, &words, &server);
     wait_for_renewals(&server);
     session.go();
@@ -41,9 +48,13 @@ fn a_pipe_that_is_not_read_stops_no_renewal_and_its_reader_learns_what_was_dropp
     let server = Server::start();
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)).expect("a small one");
-    let job = rlock(&wordy()).on(&server).args(SOON).args(["--log", "json"]).with(|command| {
-        command.stderr(Stdio::from(writer));
-    });
+    let job = rlock(&wordy())
+        .on(&server)
+        .args(SOON)
+        .args(["--log", "json"])
+        .with(|command| {
+            command.stderr(Stdio::from(writer));
+        });
     let job = job.hold("echo ready; read line; true");
     wait_for_renewals(&server);
     let told = std::thread::spawn(move || {
@@ -53,16 +64,30 @@ fn a_pipe_that_is_not_read_stops_no_renewal_and_its_reader_learns_what_was_dropp
     job.finish().code(0);
     let told = told.join().expect("the reader").expect("what was told");
     let parsed = |line| -> serde_json::Value { serde_json::from_str(line).expect(line) };
-    let events: Vec<String> = told.lines().map(|line| parsed(line)["event"].as_str().expect(line).to_owned()).collect();
-    let told: Vec<_> =
-        events.iter().filter(|event| ["acquired", "running", "dropped"].contains(&event.as_str())).collect();
+    let events: Vec<String> = told
+        .lines()
+        .map(|line| parsed(line)["event"].as_str().expect(line).to_owned())
+        .collect();
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| ["acquired", "running", "dropped"].contains(&event.as_str()))
+        .collect();
     assert_eq!(told, ["acquired", "running", "dropped"], "{events:?}");
 }
 
 /// Starts a holder, and a waiter at a terminal that is then stopped.
 fn waiter_at_a_frozen_terminal(server: &Server) -> (Session, Running) {
     let holder = rlock("job").on(server).hold("echo ready; read line; true");
-    let words = ["rlock", "run", "-k", "job", "--", "sh", "-c", "echo > started; read line < go; exit 5"];
+    let words = [
+        "rlock",
+        "run",
+        "-k",
+        "job",
+        "--",
+        "sh",
+        "-c",
+        "echo > started; read line < go; exit 5",
+    ];
     let mut session = Session::of_on(RLOCK, &words, server);
     session.sees("waiting");
     session.press(CTRL_S);
@@ -78,7 +103,11 @@ fn a_waiter_at_a_frozen_terminal_that_wins_starts_its_command_at_once() {
     let begin = Instant::now();
     let started = session.dir().join("started");
     eventually("the command has started", || started.exists());
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
     session.go();
     assert_eq!(session.ends(), Some(5));
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
@@ -91,7 +120,11 @@ fn a_waiter_at_a_frozen_terminal_is_gone_within_a_second_of_a_term() {
     let begin = Instant::now();
     signal(session.leader(), Signal::SIGTERM);
     assert_eq!(session.ends(), Some(143));
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        begin.elapsed()
+    );
     assert_eq!(server.cli(&["EXISTS", "rlock:queue:{job}:job"]), "0");
 }
 

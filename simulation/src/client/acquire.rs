@@ -1,5 +1,5 @@
-//! `rlock acquire`, and the `renew` and `release` of the steps that follow it. Each is a process of its own in life; here
-//! they share one, which opens its connections anew each time.
+//! `rlock acquire`, and the `renew` and `release` of the steps that follow it. Each is a process of
+//! its own in life; here they share one, which opens its connections anew each time.
 
 use std::time::Duration;
 
@@ -30,9 +30,15 @@ pub struct Steps {
 /// Takes the lock, uses it, and gives it back.
 pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     let schedule = client.settings.schedule;
-    let mut claimant = Waiter { client: &client, lock: 0, for_command: false };
+    let mut claimant = Waiter {
+        client: &client,
+        lock: 0,
+        for_command: false,
+    };
     let nodes = client.open();
-    let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
+    let Ok(mut alarm) = Alarm::new() else {
+        return Outcome::Bug;
+    };
     let (waiting, cancelled) = (client.waiting(false), &mut async || command::caught().await);
     let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
         Ok(Taken::Held(holdings, _)) => holdings,
@@ -42,17 +48,37 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
         Ok(Taken::Joined(..)) | Err(_) => return Outcome::Bug,
     };
     holdings.leave_queues().await;
-    let grants: Vec<(usize, Token, Fence)> =
-        client.locks.iter().zip(holdings.grants()).map(|(lock, (token, fence))| (*lock, token, fence)).collect();
+    let grants: Vec<(usize, Token, Fence)> = client
+        .locks
+        .iter()
+        .zip(holdings.grants())
+        .map(|(lock, (token, fence))| (*lock, token, fence))
+        .collect();
     let slots: Vec<Option<u16>> = holdings.slots().collect();
     kernel::with(|kernel| {
         let (process, now) = (kernel.current, kernel.now);
-        for (((lock, token, fence), slot), until) in grants.iter().copied().zip(&slots).zip(holdings.deadlines()) {
+        for (((lock, token, fence), slot), until) in
+            grants.iter().copied().zip(&slots).zip(holdings.deadlines())
+        {
             let (share, left) = (share(client.mode, *slot), until.since(now));
-            kernel.tell(|| format!("{process}: acquired lock {lock} ({share:?}) with fence {fence}, for {left:?}"));
+            kernel.tell(|| {
+                format!(
+                    "{process}: acquired lock {lock} ({share:?}) with fence {fence}, for {left:?}"
+                )
+            });
             if until > now {
                 let fence = fence.get();
-                kernel.witness.granted(process, lock, Hold { share, token, fence, since: now, until: Some(until) });
+                kernel.witness.granted(
+                    process,
+                    lock,
+                    Hold {
+                        share,
+                        token,
+                        fence,
+                        since: now,
+                        until: Some(until),
+                    },
+                );
             }
         }
     });
@@ -60,10 +86,20 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     let key = |lock: usize| client.settings.keys[lock].clone();
     for _ in 0..steps.renewals {
         pause(steps.pause).await;
-        for (((lock, token, fence), slot), nodes) in grants.iter().copied().zip(&slots).zip(client.open()) {
+        for (((lock, token, fence), slot), nodes) in
+            grants.iter().copied().zip(&slots).zip(client.open())
+        {
             let index = Some(slot.unwrap_or_default());
             let (key, term, mode) = (key(lock), schedule.term(), client.mode);
-            let renew = Renew { key, token, fence, term, index, mode, raises_counter: false };
+            let renew = Renew {
+                key,
+                token,
+                fence,
+                term,
+                index,
+                mode,
+                raises_counter: false,
+            };
             let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
             if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
                 kernel::with(|kernel| kernel.witness.extended(token, end));

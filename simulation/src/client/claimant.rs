@@ -41,11 +41,18 @@ impl Claimant for Waiter<'_> {
         kernel::with(|kernel| {
             let (process, place) = (kernel.current, ticket.as_ref().map(|ticket| ticket.number));
             let now = kernel.now;
-            kernel.witness.asks(process, number, place, client.wait, now);
+            kernel
+                .witness
+                .asks(process, number, place, client.wait, now);
             if client.supersedes {
-                kernel.witness.newest.asks(process, ticket.as_ref().and_then(|ticket| ticket.supersedes), now);
+                kernel.witness.newest.asks(
+                    process,
+                    ticket.as_ref().and_then(|ticket| ticket.supersedes),
+                    now,
+                );
             }
-            kernel.tell(|| format!("{process}: asks for lock {number} as {token}, ticket {place:?}"));
+            kernel
+                .tell(|| format!("{process}: asks for lock {number} as {token}, ticket {place:?}"));
         });
         Claim {
             key: client.settings.keys[number].clone(),
@@ -55,7 +62,10 @@ impl Claimant for Waiter<'_> {
             term: client.settings.schedule.term(),
             min_uptime,
             ticket,
-            index: client.mode.number().map_or(0, |slots| fastrand::u16(1..=slots)),
+            index: client
+                .mode
+                .number()
+                .map_or(0, |slots| fastrand::u16(1..=slots)),
             is_exact: false,
             outer: Vec::new(),
         }
@@ -71,7 +81,11 @@ impl Claimant for Waiter<'_> {
         self.client.waiter()
     }
 
-    async fn join(&mut self, _: Token, _: &Occupant) -> anyhow::Result<Result<Infallible, Unjoined>> {
+    async fn join(
+        &mut self,
+        _: Token,
+        _: &Occupant,
+    ) -> anyhow::Result<Result<Infallible, Unjoined>> {
         Ok(Err(Unjoined::Refused))
     }
 

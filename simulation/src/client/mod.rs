@@ -1,4 +1,5 @@
-//! Simulated clients: the shipped waiting, attempts, holdings and policy, called as the subcommands call them.
+//! Simulated clients: the shipped waiting, attempts, holdings and policy, called as the subcommands
+//! call them.
 
 pub mod acquire;
 pub mod operator;
@@ -75,24 +76,38 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens the nodes of each lock, as the subcommands do. The locks share the connections to a server.
+    /// Opens the nodes of each lock, as the subcommands do. The locks share the connections to a
+    /// server.
     fn open(&self) -> Vec<Nodes> {
         let limit = self.settings.schedule.node_timeout();
         let host = self.host;
-        let connect: Connect = Arc::new(move |access| Connector::over(access, network::dialer(host)));
+        let connect: Connect =
+            Arc::new(move |access| Connector::over(access, network::dialer(host)));
         let server = |node: usize| {
             let way = self.settings.deployment.way(node);
-            RedisServer::at(way.to_string(), way.place_over(limit, &connect), limit, REPLY_LIMIT)
+            RedisServer::at(
+                way.to_string(),
+                way.place_over(limit, &connect),
+                limit,
+                REPLY_LIMIT,
+            )
         };
         let servers: Vec<RedisServer> = (0..self.settings.nodes).map(server).collect();
-        self.locks.iter().map(|_| servers.iter().map(RedisServer::lock).collect()).collect()
+        self.locks
+            .iter()
+            .map(|_| servers.iter().map(RedisServer::lock).collect())
+            .collect()
     }
 
     /// Returns the wall-clock time of the host.
     fn wall(&self) -> SystemTime {
         let true_time = UNIX_EPOCH + UNIX_BEGIN + clock::now().since(BEGIN);
         let skew = Duration::from_millis(self.skew_ms.unsigned_abs());
-        if self.skew_ms < 0 { true_time - skew } else { true_time + skew }
+        if self.skew_ms < 0 {
+            true_time - skew
+        } else {
+            true_time + skew
+        }
     }
 
     /// Returns a wait that begins now.
@@ -151,7 +166,10 @@ fn tell(_: usize, change: &Change) {
 fn share(mode: Mode, slot: Option<u16>) -> Share {
     match (mode, slot) {
         (Mode::Shared, _) => Share::Shared,
-        (Mode::Slots(of), Some(index)) => Share::Slot { of: of.into(), index: index.into() },
+        (Mode::Slots(of), Some(index)) => Share::Slot {
+            of: of.into(),
+            index: index.into(),
+        },
         _ => Share::Exclusive,
     }
 }
@@ -170,7 +188,10 @@ fn gave_up(reason: &Reason) -> Outcome {
 
 async fn pause(span: Duration) {
     let until = clock::now() + span;
-    clock::Alarm::new().expect("simulated alarms need no descriptor").reached(until).await;
+    clock::Alarm::new()
+        .expect("simulated alarms need no descriptor")
+        .reached(until)
+        .await;
 }
 
 /// Returns a uuid that depends on the seed only.
@@ -179,7 +200,11 @@ fn random_uuid() -> Uuid {
 }
 
 fn random_token() -> Token {
-    random_uuid().hyphenated().to_string().parse().expect("the spelling of a token")
+    random_uuid()
+        .hyphenated()
+        .to_string()
+        .parse()
+        .expect("the spelling of a token")
 }
 
 fn to_u32(number: u64) -> u32 {

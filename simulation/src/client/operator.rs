@@ -19,8 +19,8 @@ use crate::kernel;
 /// Interval at which `break` asks whether the holder has released the key.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does. `answer`: time until the question is
-/// answered; `now`: the key is deleted at once.
+/// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does. `answer`:
+/// time until the question is answered; `now`: the key is deleted at once.
 pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome {
     let (nodes, key) = (&client.open()[0], &client.settings.keys[client.locks[0]]);
     let limit = client.settings.schedule.node_timeout();
@@ -29,28 +29,51 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
     if !census.is_answered() {
         return Outcome::Unreachable;
     }
-    let Some((leading, _)) = census.leading() else { return Outcome::No };
+    let Some((leading, _)) = census.leading() else {
+        return Outcome::No;
+    };
     let has_members = leading.mode().is_some_and(Mode::has_members);
-    let all: Vec<&Occupant> = census.holders().into_iter().map(|(occupant, _)| occupant).collect();
-    let targets = if has_members && !all.is_empty() { all } else { vec![leading] };
-    let holders: Vec<(Token, &Details)> = targets.into_iter().filter_map(Occupant::holder).collect();
-    let highest = looks.of_nodes.iter().flatten().filter_map(|observation| observation.fence).max();
+    let all: Vec<&Occupant> = census
+        .holders()
+        .into_iter()
+        .map(|(occupant, _)| occupant)
+        .collect();
+    let targets = if has_members && !all.is_empty() {
+        all
+    } else {
+        vec![leading]
+    };
+    let holders: Vec<(Token, &Details)> =
+        targets.into_iter().filter_map(Occupant::holder).collect();
+    let highest = looks
+        .of_nodes
+        .iter()
+        .flatten()
+        .filter_map(|observation| observation.fence)
+        .max();
     // A question is answered in its own time. By then the lock may be another client's.
     pause(answer).await;
     let (mut tokens, mut deleted) = (Vec::new(), 0);
     for (token, details) in holders {
         kernel::tell_of_current(|| format!("breaks the lock of {token}"));
         if details.kept && !now {
-            let tombstone = details.tombstone(token, format!("user@host{}", client.host).as_str().into());
+            let tombstone =
+                details.tombstone(token, format!("user@host{}", client.host).as_str().into());
             kernel::with(|kernel| kernel.witness.breaks(token));
             let how = ForceUnlock::Tombstone(token, &tombstone);
-            if outside::force_unlock(nodes, key, limit, |_| Some(how)).await.done > 0 {
+            if outside::force_unlock(nodes, key, limit, |_| Some(how))
+                .await
+                .done
+                > 0
+            {
                 tokens.push(token);
             }
         } else {
             kernel::with(|kernel| {
                 let now = kernel.now;
-                kernel.witness.takes_away(token, now + client.settings.schedule.ttl(), now);
+                kernel
+                    .witness
+                    .takes_away(token, now + client.settings.schedule.ttl(), now);
             });
             let how = ForceUnlock::Delete(token, highest.map_or(0, Fence::get), None);
             let count = outside::force_unlock(nodes, key, limit, |_| Some(how)).await;
@@ -62,12 +85,18 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
         }
     }
     if tokens.is_empty() {
-        return if deleted > 0 { Outcome::Done } else { Outcome::No };
+        return if deleted > 0 {
+            Outcome::Done
+        } else {
+            Outcome::No
+        };
     }
     let (begun, left) = (clock::now(), census.ttl().unwrap_or_default());
     while clock::now().since(begun) <= left + Duration::from_secs(1) {
         let looks = observe(nodes, key, limit, |_| false).await;
-        let is_kept = tokens.iter().any(|token| looks.census().is_anywhere(*token));
+        let is_kept = tokens
+            .iter()
+            .any(|token| looks.census().is_anywhere(*token));
         if looks.census().is_answered() && !is_kept {
             return Outcome::Done;
         }

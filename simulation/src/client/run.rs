@@ -1,4 +1,5 @@
-//! `rlock run`, as `command::run` puts it together: wait, start the command, supervise it, give the lock back.
+//! `rlock run`, as `command::run` puts it together: wait, start the command, supervise it, give the
+//! lock back.
 
 use std::time::Duration;
 
@@ -24,8 +25,14 @@ use crate::witness::Hold;
 /// Waits for the lock, runs the command under it, and returns how that ended.
 pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>) -> Outcome {
     let nodes = client.open();
-    let mut claimant = Waiter { client: &client, lock: 0, for_command: true };
-    let Ok(mut alarm) = Alarm::new() else { return Outcome::Bug };
+    let mut claimant = Waiter {
+        client: &client,
+        lock: 0,
+        for_command: true,
+    };
+    let Ok(mut alarm) = Alarm::new() else {
+        return Outcome::Bug;
+    };
     let (waiting, cancelled) = (client.waiting(true), &mut async || terminating().await);
     let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
         Ok(Taken::Held(holdings, _)) => holdings,
@@ -48,7 +55,11 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
             Ok(Ok(None)) => None,
             Ok(Ok(Some(run))) => {
                 kernel::with(|kernel| kernel.witness.counts.skipped += 1);
-                remains = Remains { earlier: Some(run), once: Some(within), ..remains };
+                remains = Remains {
+                    earlier: Some(run),
+                    once: Some(within),
+                    ..remains
+                };
                 Some(Outcome::Done)
             }
             Ok(Err(_)) => Some(Outcome::Unreachable),
@@ -75,7 +86,12 @@ async fn terminating() -> Signal {
     }
 }
 
-async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptions, behaviour: Behaviour) -> Outcome {
+async fn supervise(
+    client: &Client,
+    mut holdings: Holdings,
+    options: PolicyOptions,
+    behaviour: Behaviour,
+) -> Outcome {
     let mut policy = Policy::new(options, holdings.deadline(), clock::now());
     if command::start(behaviour, policy.guard_kills_at()).is_err() {
         holdings.release(&Remains::default()).await;
@@ -83,17 +99,36 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
     }
     kernel::with(|kernel| {
         let (process, now) = (kernel.current, kernel.now);
-        for ((lock, (token, fence)), slot) in client.locks.iter().zip(holdings.grants()).zip(holdings.slots()) {
+        for ((lock, (token, fence)), slot) in client
+            .locks
+            .iter()
+            .zip(holdings.grants())
+            .zip(holdings.slots())
+        {
             let share = share(client.mode, slot);
-            kernel.tell(|| format!("{process}: has lock {lock} ({share:?}) with fence {fence}; its command runs"));
-            let hold = Hold { share, token, fence: fence.get(), since: now, until: None };
+            kernel.tell(|| {
+                format!(
+                    "{process}: has lock {lock} ({share:?}) with fence {fence}; its command runs"
+                )
+            });
+            let hold = Hold {
+                share,
+                token,
+                fence: fence.get(),
+                since: now,
+                until: None,
+            };
             kernel.witness.granted(process, *lock, hold);
         }
     });
     let started = clock::now();
     let mut heard_loss = None;
     if client.settings.remains.once.is_some() {
-        kernel::with(|kernel| kernel.witness.runs_once(kernel.current, client.locks[0], started));
+        kernel::with(|kernel| {
+            kernel
+                .witness
+                .runs_once(kernel.current, client.locks[0], started);
+        });
     }
     let mut alarm = Alarm::new().expect("simulated alarms need no descriptor");
     let mut polling_since = None;
@@ -102,8 +137,10 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         let mut wake_at = policy.wake_at();
         if polls {
             let begin: Instant = *polling_since.get_or_insert(clock::now());
-            wake_at =
-                wake_at.min(clock::now() + process_tree::pause(clock::now().since(begin), process_tree::LONGEST_PAUSE));
+            wake_at = wake_at.min(
+                clock::now()
+                    + process_tree::pause(clock::now().since(begin), process_tree::LONGEST_PAUSE),
+            );
         }
         let event = tokio::select! {
             biased;
@@ -118,7 +155,8 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
         if let Event::Lost(loss) = event {
             heard_loss = Some(loss);
         }
-        // A signal that rlock passes on does not stop the command: what the command leaves running needs no lock.
+        // A signal that rlock passes on does not stop the command: what the command leaves running
+        // needs no lock.
         let stops = !matches!(event, Event::CaughtSignal(_));
         let actions = policy.on(event, clock::now());
         if !policy.is_over() {
@@ -137,18 +175,31 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
     command::disarm();
     let ended = clock::now();
     let ending = policy.ending(heard_loss);
-    let run = Some(Run { exit: Some(0), ..Run::default() });
-    let remains = Remains { run, ..client.settings.remains.after(ending, started, ended) };
+    let run = Some(Run {
+        exit: Some(0),
+        ..Run::default()
+    });
+    let remains = Remains {
+        run,
+        ..client.settings.remains.after(ending, started, ended)
+    };
     let token = holdings.grants().next().map(|(token, _)| token);
     let parks = |since| {
         if let (Some(parking), Some(token)) = (&remains.parked, token) {
             let until = since + at_a_fast_node(parking.left);
-            kernel::with(|kernel| kernel.witness.parks(client.locks[0], token, until, ending == Ending::LockLost));
+            kernel::with(|kernel| {
+                kernel
+                    .witness
+                    .parks(client.locks[0], token, until, ending == Ending::LockLost);
+            });
         }
     };
     if ending == Ending::LockLost {
         // The nodes keep it without hearing of the end, which rlock may have slept through.
-        parks(kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current)).unwrap_or(started));
+        parks(
+            kernel::with(|kernel| kernel.witness.last_end(client.locks[0], kernel.current))
+                .unwrap_or(started),
+        );
     }
     // The guard is ended once the release is written.
     let freed = holdings.release(&remains).await;
@@ -156,20 +207,31 @@ async fn supervise(client: &Client, mut holdings: Holdings, options: PolicyOptio
     if freed[0] == ReleaseOutcome::Ours {
         parks(ended);
         if let Some(life) = remains.once {
-            kernel::with(|kernel| kernel.witness.succeeded(client.locks[0], ended + at_a_fast_node(life)));
+            kernel::with(|kernel| {
+                kernel
+                    .witness
+                    .succeeded(client.locks[0], ended + at_a_fast_node(life));
+            });
         }
     }
-    policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))))
+    policy.outcome(
+        !freed
+            .iter()
+            .any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))),
+    )
 }
 
-/// Returns the part of `span` that a node certainly keeps a key for: its clock may be 0.4 % too fast.
+/// Returns the part of `span` that a node certainly keeps a key for: its clock may be 0.4 % too
+/// fast.
 fn at_a_fast_node(span: Duration) -> Duration {
     span.mul_f64(0.99)
 }
 
 /// Returns the policy's event for a change of the lease, as `command::run::cover` does.
 fn heard(changed: &Changed) -> Option<Event> {
-    let Changed { change, deadline, .. } = changed;
+    let Changed {
+        change, deadline, ..
+    } = changed;
     kernel::with(|kernel| {
         let process = kernel.current;
         kernel.tell(|| format!("{process}: {change:?}"));

@@ -28,7 +28,8 @@ pub(super) enum Lack {
 }
 
 impl Condition {
-    /// Whether commands that may take memory are refused. A replica takes what its primary had room for.
+    /// Whether commands that may take memory are refused. A replica takes what its primary had room
+    /// for.
     pub(super) fn refuses_growth(&self) -> bool {
         self.out_of_memory && !self.replica
     }
@@ -38,27 +39,39 @@ impl Condition {
         if self.denied.is_empty() {
             return None;
         }
-        let is_denied = |right: &Right| matches!(right, Right::Command(name) if name == command.name);
+        let is_denied =
+            |right: &Right| matches!(right, Right::Command(name) if name == command.name);
         if self.denied.iter().any(is_denied) {
             return Some(Lack::Command);
         }
         let bars = |channel: &[u8]| {
-            self.denied.iter().any(|right| matches!(right, Right::Channels(prefix) if channel.starts_with(prefix)))
+            self.denied.iter().any(
+                |right| matches!(right, Right::Channels(prefix) if channel.starts_with(prefix)),
+            )
         };
-        command.channels(words).iter().any(|channel| bars(channel)).then_some(Lack::Channel)
+        command
+            .channels(words)
+            .iter()
+            .any(|channel| bars(channel))
+            .then_some(Lack::Channel)
     }
 
-    /// Refuses a call that a client makes, in the order of Redis' own checks (server.c, `processCommand`).
+    /// Refuses a call that a client makes, in the order of Redis' own checks (server.c,
+    /// `processCommand`).
     pub(super) fn admit(&self, command: &Command, words: &[&[u8]]) -> Result<(), Refusal> {
         match self.lack(command, words) {
             Some(Lack::Command) => {
                 let called = command.full_name();
-                Err(Refusal::with(format!("NOPERM this user has no permissions to run the '{called}' command")))
+                Err(Refusal::with(format!(
+                    "NOPERM this user has no permissions to run the '{called}' command"
+                )))
             }
-            Some(Lack::Channel) => {
-                Err(Refusal::new("NOPERM this user has no permissions to access one of the channels used as arguments"))
+            Some(Lack::Channel) => Err(Refusal::new(
+                "NOPERM this user has no permissions to access one of the channels used as arguments",
+            )),
+            None if self.refuses_growth() && command.is(Flag::DenyOom) => {
+                Err(Refusal::OUT_OF_MEMORY)
             }
-            None if self.refuses_growth() && command.is(Flag::DenyOom) => Err(Refusal::OUT_OF_MEMORY),
             None if self.replica && command.is(Flag::Write) => Err(Refusal::READ_ONLY),
             None => Ok(()),
         }

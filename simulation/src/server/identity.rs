@@ -1,4 +1,5 @@
-//! The names that a server goes by: a run id for each process, a replication id for each history of its data.
+//! The names that a server goes by: a run id for each process, a replication id for each history of
+//! its data.
 
 use sha1_smol::Sha1;
 
@@ -18,7 +19,11 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn new(name: &str, seed: u64, now: WallMicros) -> Self {
-        let mut identity = Self { name: name.to_owned(), seed, ..Self::default() };
+        let mut identity = Self {
+            name: name.to_owned(),
+            seed,
+            ..Self::default()
+        };
         identity.restart(now);
         identity
     }
@@ -37,6 +42,8 @@ impl Identity {
 
     fn next_id(&mut self) -> String {
         self.made += 1;
-        Sha1::from(format!("{} {} {}", self.seed, self.made, self.name)).digest().to_string()
+        Sha1::from(format!("{} {} {}", self.seed, self.made, self.name))
+            .digest()
+            .to_string()
     }
 }

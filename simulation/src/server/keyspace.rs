@@ -36,7 +36,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether the entry is there at `now`, a unix time in ms. Its last moment is its expiry (db.c, `keyIsExpired`).
+    /// Whether the entry is there at `now`, a unix time in ms. Its last moment is its expiry (db.c,
+    /// `keyIsExpired`).
     pub(super) fn lives(&self, now: i64) -> bool {
         self.expires.is_none_or(|expires| now <= expires)
     }
@@ -55,7 +56,10 @@ pub(super) struct Keyspace {
 impl Keyspace {
     /// Returns the entry at `key`, which is removed first if it has expired.
     pub(super) fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
-        let is_expired = self.entries.get(key).is_some_and(|entry| !entry.lives(self.now));
+        let is_expired = self
+            .entries
+            .get(key)
+            .is_some_and(|entry| !entry.lives(self.now));
         if is_expired {
             if !self.keeps_expired {
                 self.entries.remove(key);
@@ -102,6 +106,12 @@ impl Keyspace {
 
     /// Sets `key` to a value without an expiry.
     pub(super) fn create(&mut self, key: &[u8], value: Value) {
-        self.entries.insert(key.to_vec(), Entry { value, expires: None });
+        self.entries.insert(
+            key.to_vec(),
+            Entry {
+                value,
+                expires: None,
+            },
+        );
     }
 }

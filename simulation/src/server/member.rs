@@ -1,4 +1,5 @@
-//! A member of a cluster: the slots as it knows them, and which of them it is giving away or taking.
+//! A member of a cluster: the slots as it knows them, and which of them it is giving away or
+//! taking.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,10 @@ pub struct Slots {
 impl Slots {
     /// Returns the member that serves `slot`.
     pub fn owner(&self, slot: u16) -> Option<usize> {
-        self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|(_, _, owner)| *owner)
+        self.ranges
+            .iter()
+            .find(|(first, last, _)| (*first..=*last).contains(&slot))
+            .map(|(_, _, owner)| *owner)
     }
 
     /// Gives one slot to another member.
@@ -34,16 +38,28 @@ impl Slots {
             }
             let before = (first < slot).then(|| (first, slot - 1, owner));
             let behind = (slot < last).then(|| (slot + 1, last, owner));
-            before.into_iter().chain([(slot, slot, to)]).chain(behind).collect()
+            before
+                .into_iter()
+                .chain([(slot, slot, to)])
+                .chain(behind)
+                .collect()
         };
         self.ranges = self.ranges.iter().flat_map(split).collect();
     }
 
     /// Lets the replica `heir` take the place of its primary.
     pub fn succeed(&mut self, heir: usize) {
-        let Some(old) = self.replicates.remove(&heir) else { return };
-        self.ranges.iter_mut().filter(|(_, _, owner)| *owner == old).for_each(|(_, _, owner)| *owner = heir);
-        self.replicates.values_mut().filter(|primary| **primary == old).for_each(|primary| *primary = heir);
+        let Some(old) = self.replicates.remove(&heir) else {
+            return;
+        };
+        self.ranges
+            .iter_mut()
+            .filter(|(_, _, owner)| *owner == old)
+            .for_each(|(_, _, owner)| *owner = heir);
+        self.replicates
+            .values_mut()
+            .filter(|primary| **primary == old)
+            .for_each(|primary| *primary = heir);
         self.replicates.insert(old, heir);
     }
 }
@@ -66,16 +82,31 @@ pub struct Member {
 impl Member {
     /// A member of a cluster that is well.
     pub fn new(me: usize, slots: Slots) -> Self {
-        Self { me, slots, migrating: BTreeMap::new(), importing: BTreeMap::new(), is_down: false }
+        Self {
+            me,
+            slots,
+            migrating: BTreeMap::new(),
+            importing: BTreeMap::new(),
+            is_down: false,
+        }
     }
 
-    /// Sends a request for `keys` away, if it is not to be executed here, in the order of Redis' own checks (cluster.c,
-    /// `getNodeByQuery`).
-    pub(super) fn route(&self, keys: &[&[u8]], is_asking: bool, keyspace: &mut Keyspace) -> Result<(), Refusal> {
-        let Some(first) = keys.first() else { return Ok(()) };
+    /// Sends a request for `keys` away, if it is not to be executed here, in the order of Redis'
+    /// own checks (cluster.c, `getNodeByQuery`).
+    pub(super) fn route(
+        &self,
+        keys: &[&[u8]],
+        is_asking: bool,
+        keyspace: &mut Keyspace,
+    ) -> Result<(), Refusal> {
+        let Some(first) = keys.first() else {
+            return Ok(());
+        };
         let slot = slot(first);
         if keys.iter().any(|key| self::slot(key) != slot) {
-            return Err(Refusal::new("CROSSSLOT Keys in request don't hash to the same slot"));
+            return Err(Refusal::new(
+                "CROSSSLOT Keys in request don't hash to the same slot",
+            ));
         }
         let Some(owner) = self.slots.owner(slot) else {
             return Err(Refusal::new("CLUSTERDOWN Hash slot not served"));
@@ -84,7 +115,11 @@ impl Member {
             return Err(Refusal::new("CLUSTERDOWN The cluster is down"));
         }
         let try_again = || Refusal::new("TRYAGAIN Multiple keys request during rehashing of slot");
-        let mut missing = || keys.iter().filter(|key| keyspace.entry(key).is_none()).count();
+        let mut missing = || {
+            keys.iter()
+                .filter(|key| keyspace.entry(key).is_none())
+                .count()
+        };
         if let Some(to) = self.migrating.get(&slot).filter(|_| owner == self.me) {
             return match missing() {
                 0 => Ok(()),
@@ -94,9 +129,17 @@ impl Member {
         }
         if is_asking && self.importing.contains_key(&slot) {
             let is_several = keys.iter().any(|key| key != first);
-            return if is_several && missing() > 0 { Err(try_again()) } else { Ok(()) };
+            return if is_several && missing() > 0 {
+                Err(try_again())
+            } else {
+                Ok(())
+            };
         }
-        if owner == self.me { Ok(()) } else { Err(self.away("MOVED", slot, owner)) }
+        if owner == self.me {
+            Ok(())
+        } else {
+            Err(self.away("MOVED", slot, owner))
+        }
     }
 
     fn away(&self, word: &str, slot: u16, to: usize) -> Refusal {
@@ -109,10 +152,19 @@ impl Member {
 pub fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let begin = key.iter().position(|byte| *byte == b'{')? + 1;
-        let length = key[begin..].iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
+        let length = key[begin..]
+            .iter()
+            .position(|byte| *byte == b'}')
+            .filter(|length| *length > 0)?;
         Some(&key[begin..begin + length])
     };
-    let bit = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+    let bit = |crc: u16, _| {
+        if crc & 0x8000 == 0 {
+            crc << 1
+        } else {
+            crc << 1 ^ 0x1021
+        }
+    };
     let byte = |crc: u16, byte: &u8| (0..8).fold(crc ^ u16::from(*byte) << 8, bit);
     tag().unwrap_or(key).iter().fold(0, byte) % SLOTS
 }

@@ -1,6 +1,7 @@
 //! A Redis server in memory, for simulations: bytes in, bytes out, with the clock passed in.
 //!
-//! 1. It executes the scripts that clients send, in an embedded Lua 5.1, with the commands that rlock uses.
+//! 1. It executes the scripts that clients send, in an embedded Lua 5.1, with the commands that
+//!    rlock uses.
 //! 2. It behaves as Redis 7.0; `tests/suite/simulated_server` compares it with real servers.
 //! 3. It knows no sockets, no threads and no time of its own. The same calls give the same bytes.
 
@@ -32,7 +33,8 @@ use reply::Reply;
 use request::Garbled;
 use state::State;
 
-/// A server's wall clock: unix time in µs. Expiries, TIME and the uptime go by it, so a step changes all three.
+/// A server's wall clock: unix time in µs. Expiries, TIME and the uptime go by it, so a step
+/// changes all three.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct WallMicros(pub i64);
 
@@ -62,7 +64,9 @@ pub struct Server {
 impl Server {
     /// Starts an empty server. Its ids follow from `name` and `seed`.
     pub fn new(name: &str, seed: u64, now: WallMicros) -> Self {
-        Self { state: State::new(Identity::new(name, seed, now)) }
+        Self {
+            state: State::new(Identity::new(name, seed, now)),
+        }
     }
 
     /// Starts a sentinel.
@@ -90,14 +94,22 @@ impl Server {
     /// Takes a key away, with its value and the ms that it has left: the one half of a MIGRATE.
     pub fn take(&mut self, key: &[u8], now: WallMicros) -> Option<(Value, Option<i64>)> {
         let ms = now.0.div_euclid(1000);
-        let entry = self.state.keyspace.entries.remove(key).filter(|entry| entry.lives(ms))?;
+        let entry = self
+            .state
+            .keyspace
+            .entries
+            .remove(key)
+            .filter(|entry| entry.lives(ms))?;
         Some((entry.value, entry.expires.map(|expires| expires - ms)))
     }
 
     /// Adds a key with the ms that it has left: the other half.
     pub fn add(&mut self, key: Vec<u8>, (value, left): (Value, Option<i64>), now: WallMicros) {
         let expires = left.map(|left| now.0.div_euclid(1000) + left);
-        self.state.keyspace.entries.insert(key, Entry { value, expires });
+        self.state
+            .keyspace
+            .entries
+            .insert(key, Entry { value, expires });
     }
 
     /// The service that it watches, if it is a sentinel.
@@ -105,7 +117,8 @@ impl Server {
         self.state.watch.as_mut()
     }
 
-    /// Sends a message that no client of its own has published to the subscribers of a channel. Returns bytes for connections.
+    /// Sends a message that no client of its own has published to the subscribers of a channel.
+    /// Returns bytes for connections.
     pub fn publish(&mut self, channel: &[u8], message: &[u8]) -> Vec<(Peer, Vec<u8>)> {
         self.state.pass_on(channel, message);
         self.state.take_outbox()
@@ -121,8 +134,8 @@ impl Server {
         self.state.peers.disconnect(peer);
     }
 
-    /// Executes the requests that `bytes` complete. Returns bytes for this and other connections in the order in which the
-    /// server writes them; none if the connection is closed.
+    /// Executes the requests that `bytes` complete. Returns bytes for this and other connections in
+    /// the order in which the server writes them; none if the connection is closed.
     pub fn receive(&mut self, peer: Peer, bytes: &[u8], now: WallMicros) -> Vec<(Peer, Vec<u8>)> {
         if !self.state.peers.is_connected(peer) {
             return vec![];
@@ -154,7 +167,10 @@ impl Server {
                 Ok(None) => return used,
                 Err(Garbled(why)) => {
                     let peer = self.state.caller;
-                    self.state.send(peer, &Reply::Error(Refusal::with(format!("ERR Protocol error: {why}"))));
+                    self.state.send(
+                        peer,
+                        &Reply::Error(Refusal::with(format!("ERR Protocol error: {why}"))),
+                    );
                     self.state.peers.disconnect(peer);
                     return bytes.len();
                 }
@@ -162,7 +178,8 @@ impl Server {
         }
     }
 
-    /// Ends the process and starts another: with new ids, no connection, and the data that `kept` names.
+    /// Ends the process and starts another: with new ids, no connection, and the data that `kept`
+    /// names.
     pub fn restart(&mut self, kept: Kept, now: WallMicros) {
         self.state.peers.disconnect_all();
         self.state.scripts.clear();
@@ -173,13 +190,18 @@ impl Server {
         }
         // A primary drops what has expired when it loads its data.
         let ms = now.0.div_euclid(1000);
-        self.state.keyspace.entries.retain(|_, entry| entry.lives(ms));
+        self.state
+            .keyspace
+            .entries
+            .retain(|_, entry| entry.lives(ms));
         self.state.identity.restart(now);
     }
 
     /// Returns a copy of the data.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { data: self.state.keyspace.clone() }
+        Snapshot {
+            data: self.state.keyspace.clone(),
+        }
     }
 
     /// Replaces the data, as a replica does when it begins to follow a primary.
@@ -212,7 +234,8 @@ impl Server {
         self.state.condition.out_of_memory = is_short;
     }
 
-    /// Sets whether the server is a replica. A replica that becomes a primary gets a new replication id.
+    /// Sets whether the server is a replica. A replica that becomes a primary gets a new
+    /// replication id.
     pub fn set_replica(&mut self, is_replica: bool) {
         if self.state.condition.replica && !is_replica {
             self.state.identity.fork();
@@ -239,16 +262,27 @@ impl Server {
     pub fn keys(&self, now: WallMicros) -> impl Iterator<Item = (&[u8], &Entry)> {
         let ms = now.0.div_euclid(1000);
         let entries = self.state.keyspace.entries.iter();
-        entries.filter(move |(_, entry)| entry.lives(ms)).map(|(name, entry)| (name.as_slice(), entry))
+        entries
+            .filter(move |(_, entry)| entry.lives(ms))
+            .map(|(name, entry)| (name.as_slice(), entry))
     }
 
     /// Returns the entry at `key`, if it is there at `now`.
     pub fn get(&self, key: &[u8], now: WallMicros) -> Option<&Entry> {
-        self.state.keyspace.entries.get(key).filter(|entry| entry.lives(now.0.div_euclid(1000)))
+        self.state
+            .keyspace
+            .entries
+            .get(key)
+            .filter(|entry| entry.lives(now.0.div_euclid(1000)))
     }
 
-    /// Returns the number of requests for `command` (in lower case) that clients have made, calls by scripts left out.
+    /// Returns the number of requests for `command` (in lower case) that clients have made, calls
+    /// by scripts left out.
     pub fn requests(&self, command: &str) -> u64 {
-        self.state.requests.get(command).copied().unwrap_or_default()
+        self.state
+            .requests
+            .get(command)
+            .copied()
+            .unwrap_or_default()
     }
 }

@@ -29,7 +29,8 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn connect(&mut self) -> Peer {
         self.last += 1;
-        self.connections.insert(Peer(self.last), Connection::default());
+        self.connections
+            .insert(Peer(self.last), Connection::default());
         Peer(self.last)
     }
 
@@ -51,7 +52,10 @@ impl Peers {
     }
 
     pub(super) fn take_pending(&mut self, peer: Peer) -> Vec<u8> {
-        self.connections.get_mut(&peer).map(|connection| std::mem::take(&mut connection.pending)).unwrap_or_default()
+        self.connections
+            .get_mut(&peer)
+            .map(|connection| std::mem::take(&mut connection.pending))
+            .unwrap_or_default()
     }
 
     pub(super) fn keep_pending(&mut self, peer: Peer, bytes: Vec<u8>) {
@@ -61,7 +65,10 @@ impl Peers {
     }
 
     pub(super) fn protocol(&self, peer: Peer) -> Protocol {
-        self.connections.get(&peer).map(|connection| connection.protocol).unwrap_or_default()
+        self.connections
+            .get(&peer)
+            .map(|connection| connection.protocol)
+            .unwrap_or_default()
     }
 
     pub(super) fn set_protocol(&mut self, peer: Peer, protocol: Protocol) {
@@ -72,32 +79,45 @@ impl Peers {
 
     /// Whether the connection may only subscribe: it speaks RESP2 and has subscribed.
     pub(super) fn hears_only(&self, peer: Peer) -> bool {
-        self.connections
-            .get(&peer)
-            .is_some_and(|connection| connection.protocol == Protocol::Resp2 && !connection.channels.is_empty())
+        self.connections.get(&peer).is_some_and(|connection| {
+            connection.protocol == Protocol::Resp2 && !connection.channels.is_empty()
+        })
     }
 
     pub(super) fn channels(&self, peer: Peer) -> Vec<Vec<u8>> {
-        self.connections.get(&peer).map(|connection| connection.channels.clone()).unwrap_or_default()
+        self.connections
+            .get(&peer)
+            .map(|connection| connection.channels.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn subscribers(&self, channel: &[u8]) -> &[Peer] {
-        self.subscribers.get(channel).map(Vec::as_slice).unwrap_or_default()
+        self.subscribers
+            .get(channel)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 
     /// Returns the number of channels that the connection is subscribed to then.
     pub(super) fn subscribe(&mut self, peer: Peer, channel: &[u8]) -> usize {
-        let Some(connection) = self.connections.get_mut(&peer) else { return 0 };
+        let Some(connection) = self.connections.get_mut(&peer) else {
+            return 0;
+        };
         if !connection.channels.iter().any(|name| name == channel) {
             connection.channels.push(channel.to_vec());
-            self.subscribers.entry(channel.to_vec()).or_default().push(peer);
+            self.subscribers
+                .entry(channel.to_vec())
+                .or_default()
+                .push(peer);
         }
         connection.channels.len()
     }
 
     /// Returns the number of channels that are left.
     pub(super) fn unsubscribe(&mut self, peer: Peer, channel: &[u8]) -> usize {
-        let Some(connection) = self.connections.get_mut(&peer) else { return 0 };
+        let Some(connection) = self.connections.get_mut(&peer) else {
+            return 0;
+        };
         connection.channels.retain(|name| name != channel);
         if let Some(subscribers) = self.subscribers.get_mut(channel) {
             subscribers.retain(|subscriber| *subscriber != peer);

@@ -16,12 +16,16 @@ impl fmt::Display for Refusal {
 impl error::Error for Refusal {}
 
 impl Refusal {
-    pub(super) const WRONG_TYPE: Self = Self::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub(super) const WRONG_TYPE: Self =
+        Self::new("WRONGTYPE Operation against a key holding the wrong kind of value");
     pub(super) const SYNTAX: Self = Self::new("ERR syntax error");
-    pub(super) const NOT_AN_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
+    pub(super) const NOT_AN_INTEGER: Self =
+        Self::new("ERR value is not an integer or out of range");
     pub(super) const NOT_A_FLOAT: Self = Self::new("ERR value is not a valid float");
-    pub(super) const OUT_OF_MEMORY: Self = Self::new("OOM command not allowed when used memory > 'maxmemory'.");
-    pub(super) const READ_ONLY: Self = Self::new("READONLY You can't write against a read only replica.");
+    pub(super) const OUT_OF_MEMORY: Self =
+        Self::new("OOM command not allowed when used memory > 'maxmemory'.");
+    pub(super) const READ_ONLY: Self =
+        Self::new("READONLY You can't write against a read only replica.");
 
     pub(super) const fn new(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
@@ -32,11 +36,18 @@ impl Refusal {
     }
 
     pub(super) fn wrong_arity(command: &str) -> Self {
-        Self::with(format!("ERR wrong number of arguments for '{command}' command"))
+        Self::with(format!(
+            "ERR wrong number of arguments for '{command}' command"
+        ))
     }
 
     pub(super) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Self {
-        let (command, subcommand) = (command.to_ascii_uppercase(), String::from_utf8_lossy(subcommand));
-        Self::with(format!("ERR unknown subcommand '{subcommand}'. Try {command} HELP."))
+        let (command, subcommand) = (
+            command.to_ascii_uppercase(),
+            String::from_utf8_lossy(subcommand),
+        );
+        Self::with(format!(
+            "ERR unknown subcommand '{subcommand}'. Try {command} HELP."
+        ))
     }
 }

@@ -79,7 +79,11 @@ impl Reply {
             Self::Array(items) => list(out, b'*', items, protocol),
             Self::Push(items) => list(out, if is_new { b'>' } else { b'*' }, items, protocol),
             Self::Map(pairs) => {
-                let (mark, length) = if is_new { (b'%', pairs.len()) } else { (b'*', pairs.len() * 2) };
+                let (mark, length) = if is_new {
+                    (b'%', pairs.len())
+                } else {
+                    (b'*', pairs.len() * 2)
+                };
                 line(out, mark, length.to_string().as_bytes());
                 for (key, value) in pairs {
                     key.write(protocol, out);
@@ -87,7 +91,11 @@ impl Reply {
                 }
             }
             Self::Scored(members) => {
-                let length = if is_new { members.len() } else { members.len() * 2 };
+                let length = if is_new {
+                    members.len()
+                } else {
+                    members.len() * 2
+                };
                 line(out, b'*', length.to_string().as_bytes());
                 for (member, score) in members {
                     if is_new {
@@ -131,5 +139,9 @@ fn on_one_line(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(is_break) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.iter().map(|byte| if is_break(byte) { b' ' } else { *byte }).collect())
+    Cow::Owned(
+        text.iter()
+            .map(|byte| if is_break(byte) { b' ' } else { *byte })
+            .collect(),
+    )
 }

@@ -1,4 +1,5 @@
-//! Requests, cut from the bytes that a client sent: arrays of bulk strings, the only form that client libraries use.
+//! Requests, cut from the bytes that a client sent: arrays of bulk strings, the only form that
+//! client libraries use.
 
 /// A request that is complete.
 pub(super) struct Request<'a> {
@@ -15,31 +16,60 @@ pub(super) struct Garbled(pub(super) &'static str);
 /// Cuts the first request from `bytes`; none if it is not complete.
 pub(super) fn first(bytes: &[u8]) -> Result<Option<Request<'_>>, Garbled> {
     let mut rest = bytes;
-    let Some(count) = header(&mut rest, b'*', Garbled("expected '*'"), Garbled("invalid multibulk length"))? else {
+    let Some(count) = header(
+        &mut rest,
+        b'*',
+        Garbled("expected '*'"),
+        Garbled("invalid multibulk length"),
+    )?
+    else {
         return Ok(None);
     };
     let mut words = Vec::with_capacity(count.min(1024));
     for _ in 0..count {
-        let Some(length) = header(&mut rest, b'$', Garbled("expected '$'"), Garbled("invalid bulk length"))? else {
+        let Some(length) = header(
+            &mut rest,
+            b'$',
+            Garbled("expected '$'"),
+            Garbled("invalid bulk length"),
+        )?
+        else {
             return Ok(None);
         };
-        let (Some(word), Some(after)) = (rest.get(..length), rest.get(length + 2..)) else { return Ok(None) };
+        let (Some(word), Some(after)) = (rest.get(..length), rest.get(length + 2..)) else {
+            return Ok(None);
+        };
         words.push(word);
         rest = after;
     }
-    Ok(Some(Request { words, length: bytes.len() - rest.len() }))
+    Ok(Some(Request {
+        words,
+        length: bytes.len() - rest.len(),
+    }))
 }
 
 /// Takes a line of a mark and a number; none if it is not complete.
-fn header(rest: &mut &[u8], mark: u8, not_marked: Garbled, no_number: Garbled) -> Result<Option<usize>, Garbled> {
+fn header(
+    rest: &mut &[u8],
+    mark: u8,
+    not_marked: Garbled,
+    no_number: Garbled,
+) -> Result<Option<usize>, Garbled> {
     match rest.first() {
         None => return Ok(None),
         Some(byte) if *byte != mark => return Err(not_marked),
         Some(_) => {}
     }
-    let Some(end) = rest.iter().position(|byte| *byte == b'\r') else { return Ok(None) };
-    let number = std::str::from_utf8(&rest[1..end]).ok().and_then(|digits| digits.parse().ok()).ok_or(no_number)?;
-    let Some(after) = rest.get(end + 2..) else { return Ok(None) };
+    let Some(end) = rest.iter().position(|byte| *byte == b'\r') else {
+        return Ok(None);
+    };
+    let number = std::str::from_utf8(&rest[1..end])
+        .ok()
+        .and_then(|digits| digits.parse().ok())
+        .ok_or(no_number)?;
+    let Some(after) = rest.get(end + 2..) else {
+        return Ok(None);
+    };
     *rest = after;
     Ok(Some(number))
 }
@@ -56,7 +86,10 @@ mod tests {
             assert!(matches!(first(&bytes[..length]), Ok(None)), "{length}");
         }
         let request = first(bytes).unwrap().expect("a request");
-        assert_eq!((request.words, request.length), (vec![&b"GET"[..], b"a\n"], complete));
+        assert_eq!(
+            (request.words, request.length),
+            (vec![&b"GET"[..], b"a\n"], complete)
+        );
         assert!(first(b"GET a\r\n").is_err());
     }
 }

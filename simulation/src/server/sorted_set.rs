@@ -1,4 +1,5 @@
-//! A sorted set: members in the order of their scores, equal scores in the order of the members' bytes.
+//! A sorted set: members in the order of their scores, equal scores in the order of the members'
+//! bytes.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -46,7 +47,9 @@ impl SortedSet {
 
     /// Removes `member`; returns whether it was there.
     pub(super) fn remove(&mut self, member: &[u8]) -> bool {
-        let Some(rank) = self.rank(member) else { return false };
+        let Some(rank) = self.rank(member) else {
+            return false;
+        };
         self.order.remove(rank);
         self.scores.remove(member);
         true
@@ -54,7 +57,10 @@ impl SortedSet {
 
     fn place(&self, score: f64, member: &[u8]) -> Result<usize, usize> {
         self.order.binary_search_by(|(other, name)| {
-            other.partial_cmp(&score).unwrap_or(Ordering::Equal).then_with(|| name.as_slice().cmp(member))
+            other
+                .partial_cmp(&score)
+                .unwrap_or(Ordering::Equal)
+                .then_with(|| name.as_slice().cmp(member))
         })
     }
 }

@@ -53,7 +53,10 @@ struct Script {
 
 impl State {
     pub(super) fn new(identity: Identity) -> Self {
-        Self { identity, ..Self::default() }
+        Self {
+            identity,
+            ..Self::default()
+        }
     }
 
     /// Sets the clock for what follows.
@@ -70,9 +73,13 @@ impl State {
     }
 
     fn request(&mut self, words: &[&[u8]]) -> Outcome {
-        let Some(name) = words.first() else { return Ok(Reply::Several(vec![])) };
+        let Some(name) = words.first() else {
+            return Ok(Reply::Several(vec![]));
+        };
         let known = Command::find(name).filter(|command| command.is_known(self.watch.is_some()));
-        let Some(command) = known else { return Err(unknown(words)) };
+        let Some(command) = known else {
+            return Err(unknown(words));
+        };
         if !command.takes(words.len()) {
             return Err(Refusal::wrong_arity(command.name));
         }
@@ -91,28 +98,41 @@ impl State {
             )));
         }
         *self.requests.entry(command.name).or_default() += 1;
-        self.script = Script { out_of_memory: self.condition.refuses_growth(), has_written: false };
+        self.script = Script {
+            out_of_memory: self.condition.refuses_growth(),
+            has_written: false,
+        };
         self.writes += u64::from(command.is(Flag::Write));
         command.run(self, words)
     }
 
-    /// Executes a command that a script calls, after Redis' checks in their order (script.c, `scriptCall`).
+    /// Executes a command that a script calls, after Redis' checks in their order (script.c,
+    /// `scriptCall`).
     pub(super) fn call(&mut self, words: &[&[u8]]) -> Outcome {
         let unknown = Refusal::new("ERR Unknown Redis command called from script");
-        let command = words.first().and_then(|name| Command::find(name)).filter(|command| command.is_known(false));
+        let command = words
+            .first()
+            .and_then(|name| Command::find(name))
+            .filter(|command| command.is_known(false));
         let command = command.ok_or(unknown.clone())?;
         if command.lacks(words).is_some() {
             return Err(unknown);
         }
         if !command.takes(words.len()) {
-            return Err(Refusal::new("ERR Wrong number of args calling Redis command from script"));
+            return Err(Refusal::new(
+                "ERR Wrong number of args calling Redis command from script",
+            ));
         }
         if command.is(Flag::NoScript) {
-            return Err(Refusal::new("ERR This Redis command is not allowed from script"));
+            return Err(Refusal::new(
+                "ERR This Redis command is not allowed from script",
+            ));
         }
         match self.condition.lack(command, words) {
             Some(Lack::Command) => {
-                return Err(Refusal::new("ERR The user executing the script can't run this command or subcommand"));
+                return Err(Refusal::new(
+                    "ERR The user executing the script can't run this command or subcommand",
+                ));
             }
             Some(Lack::Channel) => {
                 let why = "ERR The user executing the script can't publish to the channel mentioned in the command";
@@ -134,7 +154,9 @@ impl State {
     /// Whether the client may make this call: `redis.acl_check_cmd`.
     pub(super) fn may(&self, words: &[&[u8]]) -> Result<bool, Refusal> {
         let command = words.first().and_then(|name| Command::find(name));
-        let command = command.ok_or(Refusal::new("ERR Invalid command passed to redis.acl_check_cmd()"))?;
+        let command = command.ok_or(Refusal::new(
+            "ERR Invalid command passed to redis.acl_check_cmd()",
+        ))?;
         Ok(self.condition.lack(command, words).is_none())
     }
 
@@ -149,7 +171,11 @@ impl State {
     /// The same for a message that came from another member of the cluster.
     pub(super) fn pass_on(&mut self, channel: &[u8], message: &[u8]) -> usize {
         let subscribers = self.peers.subscribers(channel).to_vec();
-        let push = Reply::Push(vec![Reply::bulk("message"), Reply::bulk(channel), Reply::bulk(message)]);
+        let push = Reply::Push(vec![
+            Reply::bulk("message"),
+            Reply::bulk(channel),
+            Reply::bulk(message),
+        ]);
         for peer in &subscribers {
             self.send(*peer, &push);
         }
@@ -169,8 +195,16 @@ impl State {
 
 fn unknown(words: &[&[u8]]) -> Refusal {
     let text = |word: &&[u8]| String::from_utf8_lossy(&word[..word.len().min(128)]).into_owned();
-    let (name, args) = words.split_first().map(|(name, args)| (text(name), args)).unwrap_or_default();
-    let args: Vec<String> = args.iter().map(|word| format!("'{}' ", text(word))).collect();
+    let (name, args) = words
+        .split_first()
+        .map(|(name, args)| (text(name), args))
+        .unwrap_or_default();
+    let args: Vec<String> = args
+        .iter()
+        .map(|word| format!("'{}' ", text(word)))
+        .collect();
     let args = args.concat();
-    Refusal::with(format!("ERR unknown command '{name}', with args beginning with: {args}"))
+    Refusal::with(format!(
+        "ERR unknown command '{name}', with args beginning with: {args}"
+    ))
 }

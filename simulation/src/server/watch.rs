@@ -12,7 +12,8 @@ pub struct Watch {
     pub service: String,
     /// The primary that it names.
     pub named: Address,
-    /// The primary whose state it shows. The sentinel that leads a failover names the new primary before it shows it.
+    /// The primary whose state it shows. The sentinel that leads a failover names the new primary
+    /// before it shows it.
     pub shown: Address,
     /// Number of the failover that made `named` the primary.
     pub epoch: u64,

@@ -30,7 +30,13 @@ impl Share {
     pub fn excludes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Shared, Self::Shared) => false,
-            (Self::Slot { of, index }, Self::Slot { of: others, index: other }) => of != others || index == other,
+            (
+                Self::Slot { of, index },
+                Self::Slot {
+                    of: others,
+                    index: other,
+                },
+            ) => of != others || index == other,
             _ => true,
         }
     }
@@ -53,7 +59,12 @@ pub struct Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { share, token, fence, .. } = self;
+        let Self {
+            share,
+            token,
+            fence,
+            ..
+        } = self;
         write!(f, "{share:?}, {token}, fence {fence}")
     }
 }
@@ -74,14 +85,28 @@ impl Lock {
     /// `process` has the lock. Returns the promise that this breaks, if it breaks one.
     pub fn granted(&mut self, process: ProcessId, hold: Hold) -> Option<Violation> {
         self.expire(hold.since);
-        let other = self.holds.iter().find(|(_, other)| other.share.excludes(hold.share));
-        let overlap =
-            other.map(|(other, its)| Violation::Overlap(format!("{process} ({hold}) begins beside {other} ({its})")));
+        let other = self
+            .holds
+            .iter()
+            .find(|(_, other)| other.share.excludes(hold.share));
+        let overlap = other.map(|(other, its)| {
+            Violation::Overlap(format!("{process} ({hold}) begins beside {other} ({its})"))
+        });
         // Holders that exclude each other have fences that rise from one to the next.
-        let before = self.fences.iter().filter(|(share, _)| share.excludes(hold.share)).map(|(_, fence)| *fence).max();
+        let before = self
+            .fences
+            .iter()
+            .filter(|(share, _)| share.excludes(hold.share))
+            .map(|(_, fence)| *fence)
+            .max();
         let fence = before.filter(|before| hold.fence <= *before);
-        let fence = fence.map(|before| Violation::Fence(format!("{process} got {} after {before}", hold.fence)));
-        match self.fences.iter_mut().find(|(share, _)| *share == hold.share) {
+        let fence = fence
+            .map(|before| Violation::Fence(format!("{process} got {} after {before}", hold.fence)));
+        match self
+            .fences
+            .iter_mut()
+            .find(|(share, _)| *share == hold.share)
+        {
             Some((_, highest)) => *highest = hold.fence.max(*highest),
             None => self.fences.push((hold.share, hold.fence)),
         }
@@ -117,8 +142,12 @@ impl Lock {
 
     /// The process whose command runs under the lock of `token`.
     pub fn process_of(&self, token: Token) -> Option<ProcessId> {
-        let is_meant = |(_, hold): &(&ProcessId, &Hold)| hold.token == token && hold.until.is_none();
-        self.holds.iter().find(is_meant).map(|(process, _)| *process)
+        let is_meant =
+            |(_, hold): &(&ProcessId, &Hold)| hold.token == token && hold.until.is_none();
+        self.holds
+            .iter()
+            .find(is_meant)
+            .map(|(process, _)| *process)
     }
 
     /// The clients that have the lock.
@@ -139,7 +168,9 @@ impl Lock {
     }
 
     fn expire(&mut self, now: Instant) {
-        let over = |(process, hold): (&ProcessId, &Hold)| Some((*process, hold.until.filter(|until| *until <= now)?));
+        let over = |(process, hold): (&ProcessId, &Hold)| {
+            Some((*process, hold.until.filter(|until| *until <= now)?))
+        };
         let over: Vec<_> = self.holds.iter().filter_map(over).collect();
         for (process, until) in over {
             self.ended(process, until);

@@ -1,4 +1,5 @@
-//! The clients with `--supersede`, as seen from outside: of those that wait, only the last that came goes on.
+//! The clients with `--supersede`, as seen from outside: of those that wait, only the last that
+//! came goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ struct Came {
     asked: Instant,
     /// The nodes that have heard of it.
     heard: BTreeSet<usize>,
-    /// Since when a majority has: each majority that an older one may get has a node that knows better.
+    /// Since when a majority has: each majority that an older one may get has a node that knows
+    /// better.
     stands: Option<Instant>,
 }
 
@@ -31,14 +33,23 @@ pub struct Newest {
 impl Newest {
     /// `process` asks with this number.
     pub fn asks(&mut self, process: ProcessId, number: Option<u64>, now: Instant) {
-        let came =
-            self.came.entry(process).or_insert(Came { number, asked: now, heard: BTreeSet::new(), stands: None });
+        let came = self.came.entry(process).or_insert(Came {
+            number,
+            asked: now,
+            heard: BTreeSet::new(),
+            stands: None,
+        });
         (came.number, came.asked) = (number.or(came.number), now);
     }
 
-    /// `node` takes the client with this number for the newest one. `needed`: the number of nodes that are a majority.
+    /// `node` takes the client with this number for the newest one. `needed`: the number of nodes
+    /// that are a majority.
     pub fn is_known(&mut self, number: u64, node: usize, needed: usize, now: Instant) {
-        for came in self.came.values_mut().filter(|came| came.number == Some(number)) {
+        for came in self
+            .came
+            .values_mut()
+            .filter(|came| came.number == Some(number))
+        {
             came.heard.insert(node);
             if came.heard.len() >= needed {
                 came.stands.get_or_insert(now);
@@ -48,16 +59,22 @@ impl Newest {
 
     /// `process` has the lock: no client that came later stood in line when it asked.
     pub fn granted(&mut self, process: ProcessId, now: Instant) -> Option<Violation> {
-        let (number, asked) = self.came.get(&process).map(|came| (came.number, came.asked))?;
+        let (number, asked) = self
+            .came
+            .get(&process)
+            .map(|came| (came.number, came.asked))?;
         let Some(number) = number else {
             self.got_at_once = Some(now);
             return None;
         };
         let is_newer = |(_, other): &(&ProcessId, &Came)| {
-            other.number.is_some_and(|other| other > number) && other.stands.is_some_and(|since| since < asked)
+            other.number.is_some_and(|other| other > number)
+                && other.stands.is_some_and(|since| since < asked)
         };
         let (other, _) = self.came.iter().find(is_newer)?;
-        Some(Violation::Superseded(format!("{process} runs, though {other} came later")))
+        Some(Violation::Superseded(format!(
+            "{process} runs, though {other} came later"
+        )))
     }
 
     /// `process` was superseded: another one came later.
@@ -65,6 +82,8 @@ impl Newest {
         let number = self.came.get(&process)?.number;
         let is_newer = |(id, other): (&ProcessId, &Came)| *id != process && other.number >= number;
         let is_known = self.got_at_once.is_some() || self.came.iter().any(is_newer);
-        (!is_known).then(|| Violation::Superseded(format!("{process} was superseded, though none came later")))
+        (!is_known).then(|| {
+            Violation::Superseded(format!("{process} was superseded, though none came later"))
+        })
     }
 }

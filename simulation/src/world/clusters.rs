@@ -16,9 +16,13 @@ const BUS: Duration = Duration::from_millis(1);
 /// Returns the clusters of a world, if its nodes are some.
 pub(super) fn of(scenario: &Scenario, nodes: &mut [Node]) -> Vec<Cluster> {
     let deployment = scenario.settings.deployment;
-    let Deployment::Cluster { node_timeout, .. } = deployment else { return vec![] };
+    let Deployment::Cluster { node_timeout, .. } = deployment else {
+        return vec![];
+    };
     let slot = crate::server::slot(scenario.settings.keys[0].stored().as_bytes());
-    (0..scenario.settings.nodes).map(|node| Cluster::new(node, deployment, node_timeout, slot, nodes)).collect()
+    (0..scenario.settings.nodes)
+        .map(|node| Cluster::new(node, deployment, node_timeout, slot, nodes))
+        .collect()
 }
 
 impl World<'_> {
@@ -31,7 +35,10 @@ impl World<'_> {
     pub(super) fn tells_members(&mut self, machine: usize, kernel: &mut Kernel) {
         let deployment = self.scenario.settings.deployment;
         for (channel, message) in self.nodes[machine].server_mut().take_bus() {
-            for other in deployment.servers(machine / deployment.machines()).filter(|other| *other != machine) {
+            for other in deployment
+                .servers(machine / deployment.machines())
+                .filter(|other| *other != machine)
+            {
                 let takes = kernel.random.time(Duration::ZERO, BUS);
                 kernel.after(takes, Event::Bus(other, channel.clone(), message.clone()));
             }
@@ -46,7 +53,13 @@ impl World<'_> {
     }
 
     /// Lets a trouble hit a cluster. Returns whether it did.
-    pub(super) fn shift(&mut self, number: usize, node: usize, shift: Shift, kernel: &mut Kernel) -> bool {
+    pub(super) fn shift(
+        &mut self,
+        number: usize,
+        node: usize,
+        shift: Shift,
+        kernel: &mut Kernel,
+    ) -> bool {
         let (cluster, nodes) = (&mut self.clusters[node], &mut self.nodes);
         let primary = cluster.primary();
         match shift {

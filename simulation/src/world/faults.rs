@@ -47,7 +47,12 @@ impl World<'_> {
                     }
                     may
                 }
-                Fault::LoseMeanwhile { away, killed, after, .. } => {
+                Fault::LoseMeanwhile {
+                    away,
+                    killed,
+                    after,
+                    ..
+                } => {
                     let is_ready = self.faults == 0 && self.is_settled(kernel, None);
                     if is_ready {
                         for node in away_with(away, self.nodes.len()) {
@@ -77,7 +82,13 @@ impl World<'_> {
                     self.nodes[node].disconnect_all(kernel);
                     true
                 }
-                Fault::Cut { host, node, up, down, .. } => {
+                Fault::Cut {
+                    host,
+                    node,
+                    up,
+                    down,
+                    ..
+                } => {
                     for (way, is_meant) in [(Way::Up, up), (Way::Down, down)] {
                         if is_meant {
                             network::cut(kernel, host, node, way, true);
@@ -85,13 +96,17 @@ impl World<'_> {
                     }
                     true
                 }
-                Fault::Slow { host, node, extra, .. } => {
+                Fault::Slow {
+                    host, node, extra, ..
+                } => {
                     network::slow(kernel, host, node, extra);
                     true
                 }
                 Fault::Service { node, trouble, .. } => self.trouble(number, node, trouble, kernel),
                 Fault::Cluster { node, shift, .. } => self.shift(number, node, shift, kernel),
-                Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => true,
+                Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => {
+                    true
+                }
             }
         });
         let hits = hits && self.strike_client(number, fault);
@@ -108,14 +123,20 @@ impl World<'_> {
 
     /// Whether the fault hits no client, or one that is there.
     fn strike_client(&mut self, number: usize, fault: Fault) -> bool {
-        let (Fault::StopClient { target, .. } | Fault::KillClient { target, .. } | Fault::Terminate { target }) = fault
+        let (Fault::StopClient { target, .. }
+        | Fault::KillClient { target, .. }
+        | Fault::Terminate { target }) = fault
         else {
             return true;
         };
-        let Some(id) = self.target(target) else { return false };
+        let Some(id) = self.target(target) else {
+            return false;
+        };
         match fault {
             Fault::StopClient { .. } => {
-                let Some(running) = self.processes.get_mut(&id) else { return false };
+                let Some(running) = self.processes.get_mut(&id) else {
+                    return false;
+                };
                 running.process.is_stopped = true;
                 self.stopped.insert(number, id);
             }
@@ -149,7 +170,11 @@ impl World<'_> {
             }
             Target::Client(number) => self.clients.get(number).and_then(|(_, process)| *process),
         };
-        id.filter(|id| self.processes.get(id).is_some_and(|running| !running.process.is_stopped))
+        id.filter(|id| {
+            self.processes
+                .get(id)
+                .is_some_and(|running| !running.process.is_stopped)
+        })
     }
 
     /// Ends the fault with this number.
@@ -169,7 +194,9 @@ impl World<'_> {
                 Fault::KillServer { node, survives, .. } => {
                     self.restart(node, survives, kernel);
                 }
-                Fault::Service { node, trouble, .. } => self.mend_trouble(number, node, trouble, kernel),
+                Fault::Service { node, trouble, .. } => {
+                    self.mend_trouble(number, node, trouble, kernel);
+                }
                 Fault::Cluster { shift, .. } => self.mend_shift(number, shift, kernel),
                 Fault::LoseMeanwhile { away, killed, .. } => {
                     for node in away_with(away, self.nodes.len()) {
@@ -179,9 +206,18 @@ impl World<'_> {
                         }
                     }
                 }
-                Fault::OutOfMemory { node, .. } => self.nodes[node].server_mut().set_out_of_memory(false),
+                Fault::OutOfMemory { node, .. } => {
+                    self.nodes[node].server_mut().set_out_of_memory(false);
+                }
                 Fault::Demote { node, .. } => self.nodes[node].server_mut().set_replica(false),
-                Fault::Cut { host, node, up, down, gives_up, .. } => {
+                Fault::Cut {
+                    host,
+                    node,
+                    up,
+                    down,
+                    gives_up,
+                    ..
+                } => {
                     if gives_up {
                         network::give_up(kernel, host, node);
                     }
@@ -209,7 +245,12 @@ impl World<'_> {
 
     /// Lets the other server of a fault forget, while the first is away.
     pub(super) fn lose_meanwhile(&mut self, number: usize) {
-        let Fault::LoseMeanwhile { away, node, lost, .. } = self.scenario.faults[number].1 else { return };
+        let Fault::LoseMeanwhile {
+            away, node, lost, ..
+        } = self.scenario.faults[number].1
+        else {
+            return;
+        };
         kernel::with(|kernel| {
             if self.is_settled(kernel, Some(away)) {
                 kernel.tell(|| format!("fault {number}: node {node} forgets ({lost:?})"));
@@ -218,16 +259,21 @@ impl World<'_> {
         });
     }
 
-    /// Whether a living rlock holds the lock for long enough that a renewal has brought it to all nodes. `away`: but for those
-    /// that went away with this one.
+    /// Whether a living rlock holds the lock for long enough that a renewal has brought it to all
+    /// nodes. `away`: but for those that went away with this one.
     fn is_settled(&self, kernel: &mut Kernel, away: Option<usize>) -> bool {
         let now = kernel.now;
         let settled = self.scenario.settings.schedule.ttl() / 2;
-        let [(holder, Some(since))] = kernel.witness.holders(0, now)[..] else { return false };
-        let is_away =
-            |node: usize| away.is_some_and(|away| away_with(away, self.nodes.len()).any(|other| other == node));
+        let [(holder, Some(since))] = kernel.witness.holders(0, now)[..] else {
+            return false;
+        };
+        let is_away = |node: usize| {
+            away.is_some_and(|away| away_with(away, self.nodes.len()).any(|other| other == node))
+        };
         let here = (0..self.nodes.len()).filter(|node| !is_away(*node));
-        self.processes.contains_key(&holder) && now >= since + settled && self.tenures.is_on_all(here, &self.nodes, now)
+        self.processes.contains_key(&holder)
+            && now >= since + settled
+            && self.tenures.is_on_all(here, &self.nodes, now)
     }
 
     /// Loses data of a server that runs.
@@ -259,7 +305,9 @@ impl World<'_> {
     /// Returns how long a fault lasts; zero if it is done at once.
     fn lasts(&self, fault: Fault) -> Duration {
         match fault {
-            Fault::LoseMeanwhile { after, lasts, .. } => after + self.scenario.settings.schedule.ttl() * 2 / 3 + lasts,
+            Fault::LoseMeanwhile { after, lasts, .. } => {
+                after + self.scenario.settings.schedule.ttl() * 2 / 3 + lasts
+            }
             Fault::StopServer { lasts, .. }
             | Fault::KillServer { lasts, .. }
             | Fault::OutOfMemory { lasts, .. }

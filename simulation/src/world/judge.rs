@@ -1,4 +1,5 @@
-//! Judgements beside the witness: keys, waiting, requests, exit codes, and sockets that a process leaves open.
+//! Judgements beside the witness: keys, waiting, requests, exit codes, and sockets that a process
+//! leaves open.
 
 use std::time::Duration;
 
@@ -14,26 +15,32 @@ use crate::witness::{Violation, Waiter};
 /// Interval at which the world is looked at as a whole.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-/// Longest time for which a free lock may wait for its next holder while no fault is on: a poll far back in the queue.
+/// Longest time for which a free lock may wait for its next holder while no fault is on: a poll far
+/// back in the queue.
 const IDLE: Duration = Duration::from_secs(20);
 
 /// The same where no fault is at all.
 const CALM_IDLE: Duration = Duration::from_millis(500);
 
-/// The same where only waiters stop, die or leave, counted during these faults: each may cost its turn, 0.5 s.
+/// The same where only waiters stop, die or leave, counted during these faults: each may cost its
+/// turn, 0.5 s.
 const WAITERS_IDLE: Duration = Duration::from_secs(4);
 
-/// The same beyond a TTL, for which a waiter that is killed in the middle of an attempt leaves its lock behind.
+/// The same beyond a TTL, for which a waiter that is killed in the middle of an attempt leaves its
+/// lock behind.
 const LEFT_BEHIND_IDLE: Duration = Duration::from_secs(2);
 
-/// The same where a holder dies too: its lease of 0.9 s, the turns of stopped waiters, and the time to take what is free.
+/// The same where a holder dies too: its lease of 0.9 s, the turns of stopped waiters, and the time
+/// to take what is free.
 const CROWD_IDLE: Duration = Duration::from_millis(1_900);
 
-/// Time after which no key but a fence counter, the newest waiter and the record is left: of the others a queue lives longest.
+/// Time after which no key but a fence counter, the newest waiter and the record is left: of the
+/// others a queue lives longest.
 const ALL_BUT_COUNTERS: Duration = Duration::from_secs(660);
 
-/// Most sockets of a process to one node: four that are kept for late replies, and one that is opened. Three renewals and a
-/// release may follow an `acquire`. Each opens one more, since their process is the same one here.
+/// Most sockets of a process to one node: four that are kept for late replies, and one that is
+/// opened. Three renewals and a release may follow an `acquire`. Each opens one more, since their
+/// process is the same one here.
 const SOCKETS: usize = 9;
 
 /// Most tasks of a process: some for each node and request.
@@ -50,7 +57,10 @@ impl World<'_> {
         for (number, node) in self.nodes.iter().enumerate() {
             let mut keys = node.server().keys(node.wall(now));
             if let Some((name, _)) = keys.find(|(_, entry)| entry.expires.is_none()) {
-                let why = format!("node {number} has {} without an expiry", String::from_utf8_lossy(name));
+                let why = format!(
+                    "node {number} has {} without an expiry",
+                    String::from_utf8_lossy(name)
+                );
                 kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
             }
         }
@@ -59,68 +69,109 @@ impl World<'_> {
 
     /// Returns the time after which a server counts that has restarted.
     pub(super) fn grown_up(&self) -> Duration {
-        let guard = self.scenario.settings.guard.span(self.nodes.len(), self.scenario.settings.schedule.ttl());
+        let guard = self
+            .scenario
+            .settings
+            .guard
+            .span(self.nodes.len(), self.scenario.settings.schedule.ttl());
         guard + Duration::from_secs(2)
     }
 
-    /// Judges how long the lock has been free while a client waited and nothing kept it from the lock.
+    /// Judges how long the lock has been free while a client waited and nothing kept it from the
+    /// lock.
     fn judge_idle(&mut self, now: Instant) {
         let grown_up = self.grown_up();
         let started = self.nodes.iter().map(Node::started).max().unwrap_or(BEGIN);
         let ready = started.max(self.deployments_changed()) + grown_up;
         kernel::with(|kernel| kernel.witness.judge_doomed(now));
-        let only_waiters = matches!(self.scenario.kind, Kind::Waiters | Kind::Newest | Kind::Crowd);
+        let only_waiters = matches!(
+            self.scenario.kind,
+            Kind::Waiters | Kind::Newest | Kind::Crowd
+        );
         if self.faults > 0 && !only_waiters {
             return;
         }
         let most = match self.scenario.kind {
             Kind::Calm => CALM_IDLE,
-            Kind::Waiters | Kind::Newest => WAITERS_IDLE.max(self.scenario.settings.schedule.ttl() + LEFT_BEHIND_IDLE),
+            Kind::Waiters | Kind::Newest => {
+                WAITERS_IDLE.max(self.scenario.settings.schedule.ttl() + LEFT_BEHIND_IDLE)
+            }
             Kind::Crowd => CROWD_IDLE,
             _ => IDLE + self.scenario.settings.schedule.remembered() + self.set_back,
         };
         let (processes, settings) = (&self.processes, &self.scenario.settings);
-        let is_stopped = |id: &ProcessId| processes.get(id).is_some_and(|running| running.process.is_stopped);
+        let is_stopped = |id: &ProcessId| {
+            processes
+                .get(id)
+                .is_some_and(|running| running.process.is_stopped)
+        };
         for (lock, key) in settings.keys.iter().enumerate() {
             // A run that waits for another lock keeps this one: it is not free.
-            let has_key = |node: &Node| node.server().get(key.stored().as_bytes(), node.wall(now)).is_some();
+            let has_key = |node: &Node| {
+                node.server()
+                    .get(key.stored().as_bytes(), node.wall(now))
+                    .is_some()
+            };
             if settings.keys.len() > 1 && self.nodes.iter().any(has_key) {
                 self.last_kept[lock] = now;
             }
             kernel::with(|kernel| {
-                let Some(free) = kernel.witness.free_since(lock, now) else { return };
+                let Some(free) = kernel.witness.free_since(lock, now) else {
+                    return;
+                };
                 let waits = |(id, waiter): (&ProcessId, &Waiter)| {
                     (waiter.lock == lock && !is_stopped(id)).then_some(waiter.since)
                 };
-                let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else { return };
+                let Some(first) = kernel.witness.waiting.iter().filter_map(waits).min() else {
+                    return;
+                };
                 let calm_since = if only_waiters { BEGIN } else { self.calm_since };
-                let begun = free.max(first).max(calm_since).max(ready).max(self.last_kept[lock]);
+                let begun = free
+                    .max(first)
+                    .max(calm_since)
+                    .max(ready)
+                    .max(self.last_kept[lock]);
                 let idle = now.since(begun);
                 kernel.witness.counts.idle = kernel.witness.counts.idle.max(idle);
                 if idle > most {
-                    kernel.witness.violated(Violation::Idle(format!("no waiter has taken lock {lock} for {idle:?}")));
+                    kernel.witness.violated(Violation::Idle(format!(
+                        "no waiter has taken lock {lock} for {idle:?}"
+                    )));
                 }
             });
         }
     }
 
-    pub(super) fn judge_exit(&mut self, id: ProcessId, outcome: Outcome, sockets: usize, tasks: usize) {
+    pub(super) fn judge_exit(
+        &mut self,
+        id: ProcessId,
+        outcome: Outcome,
+        sockets: usize,
+        tasks: usize,
+    ) {
         let is_calm = self.scenario.kind == Kind::Calm;
         let is_expected = match outcome {
             Outcome::Bug | Outcome::Config | Outcome::Usage | Outcome::Refused => false,
-            Outcome::Lost | Outcome::Unreachable | Outcome::Signalled(_) | Outcome::Killed(_) => !is_calm,
+            Outcome::Lost | Outcome::Unreachable | Outcome::Signalled(_) | Outcome::Killed(_) => {
+                !is_calm
+            }
             _ => true,
         };
         kernel::with(|kernel| {
-            let superseded = (outcome == Outcome::Superseded).then(|| kernel.witness.newest.superseded(id)).flatten();
+            let superseded = (outcome == Outcome::Superseded)
+                .then(|| kernel.witness.newest.superseded(id))
+                .flatten();
             if let Some(violation) = superseded {
                 kernel.witness.violated(violation);
             }
             if !is_expected {
-                kernel.witness.violated(Violation::Exit(format!("{id} ended with {outcome:?}")));
+                kernel
+                    .witness
+                    .violated(Violation::Exit(format!("{id} ended with {outcome:?}")));
             }
             if sockets > SOCKETS || tasks > TASKS {
-                let why = format!("{id} ended with {sockets} sockets to one node and {tasks} tasks");
+                let why =
+                    format!("{id} ended with {sockets} sockets to one node and {tasks} tasks");
                 kernel.witness.violated(Violation::Leak(why));
             }
         });
@@ -133,7 +184,9 @@ impl World<'_> {
         for (number, node) in self.nodes.iter().enumerate() {
             let mut keys = node.server().keys(node.wall(later));
             let stays = |name: &[u8]| {
-                ["fence", "newest", "last"].iter().any(|kind| name.starts_with(format!("rlock:{kind}:").as_bytes()))
+                ["fence", "newest", "last"]
+                    .iter()
+                    .any(|kind| name.starts_with(format!("rlock:{kind}:").as_bytes()))
             };
             if let Some((name, _)) = keys.find(|(name, _)| !stays(name)) {
                 let why = format!("node {number} keeps {}", String::from_utf8_lossy(name));

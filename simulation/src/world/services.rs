@@ -1,4 +1,5 @@
-//! Services with sentinels: their troubles, carried out and mended. And what the other faults do to services and clusters.
+//! Services with sentinels: their troubles, carried out and mended. And what the other faults do to
+//! services and clusters.
 
 use std::time::Duration;
 
@@ -17,8 +18,12 @@ use crate::service::{Service, Step};
 /// Returns the services of a world; none where each node is one server.
 pub(super) fn of(scenario: &Scenario, nodes: &mut [Node]) -> Vec<Service> {
     let deployment = scenario.settings.deployment;
-    let Deployment::Sentinels { down_after, .. } = deployment else { return vec![] };
-    (0..scenario.settings.nodes).map(|node| Service::new(node, deployment, down_after, nodes)).collect()
+    let Deployment::Sentinels { down_after, .. } = deployment else {
+        return vec![];
+    };
+    (0..scenario.settings.nodes)
+        .map(|node| Service::new(node, deployment, down_after, nodes))
+        .collect()
 }
 
 impl World<'_> {
@@ -29,7 +34,11 @@ impl World<'_> {
 
     /// When a server last took over, which may not grant yet.
     pub(super) fn deployments_changed(&self) -> Instant {
-        let all = self.services.iter().map(Service::changed).chain(self.clusters.iter().map(Cluster::changed));
+        let all = self
+            .services
+            .iter()
+            .map(Service::changed)
+            .chain(self.clusters.iter().map(Cluster::changed));
         all.max().unwrap_or(BEGIN)
     }
 
@@ -44,12 +53,17 @@ impl World<'_> {
         }
     }
 
-    /// Whether a machine may be harmed: a majority of the sentinels must hear of a switch, and all members of a cluster but one.
+    /// Whether a machine may be harmed: a majority of the sentinels must hear of a switch, and all
+    /// members of a cluster but one.
     pub(super) fn may_harm(&self, machine: usize, now: Instant) -> bool {
         let node = self.node_of(machine);
-        let is_needed = |service: &Service| service.sentinels().contains(&machine) && service.is_switching(now);
+        let is_needed =
+            |service: &Service| service.sentinels().contains(&machine) && service.is_switching(now);
         !self.services.get(node).is_some_and(is_needed)
-            && self.clusters.get(node).is_none_or(|cluster| cluster.may_harm(now))
+            && self
+                .clusters
+                .get(node)
+                .is_none_or(|cluster| cluster.may_harm(now))
     }
 
     /// A machine's server has been stopped or killed.
@@ -85,7 +99,11 @@ impl World<'_> {
     pub(super) fn restart(&mut self, machine: usize, survives: Survives, kernel: &mut Kernel) {
         self.nodes[machine].restart(kernel, survives);
         let (node, guard) = (self.node_of(machine), self.grown_up());
-        if let Some(cluster) = self.clusters.get_mut(node).filter(|_| survives != Survives::All) {
+        if let Some(cluster) = self
+            .clusters
+            .get_mut(node)
+            .filter(|_| survives != Survives::All)
+        {
             cluster.forgets(kernel.now + guard);
         }
         self.rises(machine, true, kernel);
@@ -96,14 +114,30 @@ impl World<'_> {
     }
 
     /// Kills or stops a machine for the trouble of this number.
-    pub(super) fn bring_down(&mut self, number: usize, machine: usize, kills: bool, kernel: &mut Kernel) {
+    pub(super) fn bring_down(
+        &mut self,
+        number: usize,
+        machine: usize,
+        kills: bool,
+        kernel: &mut Kernel,
+    ) {
         self.struck.insert(number, (machine, None));
         let machine = &mut self.nodes[machine];
-        if kills { machine.kill(kernel) } else { machine.stop() }
+        if kills {
+            machine.kill(kernel);
+        } else {
+            machine.stop();
+        }
     }
 
     /// Lets a trouble hit a service. Returns whether it did.
-    pub(super) fn trouble(&mut self, number: usize, node: usize, trouble: Trouble, kernel: &mut Kernel) -> bool {
+    pub(super) fn trouble(
+        &mut self,
+        number: usize,
+        node: usize,
+        trouble: Trouble,
+        kernel: &mut Kernel,
+    ) -> bool {
         let holder = kernel.witness.any_holder(kernel.now);
         let host = holder.map(|holder| self.scenario.clients[holder.client].host);
         let (service, nodes) = (&mut self.services[node], &mut self.nodes);
@@ -113,7 +147,12 @@ impl World<'_> {
                 if !nodes[primary].is_up() {
                     return false;
                 }
-                self.bring_down(number, primary, matches!(trouble, Trouble::KillPrimary(_)), kernel);
+                self.bring_down(
+                    number,
+                    primary,
+                    matches!(trouble, Trouble::KillPrimary(_)),
+                    kernel,
+                );
                 self.services[node].falls(primary, kernel);
                 true
             }
@@ -149,7 +188,13 @@ impl World<'_> {
     }
 
     /// Ends a trouble of a service.
-    pub(super) fn mend_trouble(&mut self, number: usize, node: usize, trouble: Trouble, kernel: &mut Kernel) {
+    pub(super) fn mend_trouble(
+        &mut self,
+        number: usize,
+        node: usize,
+        trouble: Trouble,
+        kernel: &mut Kernel,
+    ) {
         let struck = self.struck.remove(&number);
         let (service, nodes) = (&mut self.services[node], &mut self.nodes);
         match (trouble, struck) {
@@ -165,16 +210,28 @@ impl World<'_> {
                 self.cut_beside(node, machine, host, false, kernel);
             }
             (Trouble::Isolate { .. }, _) => service.isolate(None, kernel),
-            (Trouble::Deafen, Some((_, Some(host)))) => cut(host, service.sentinels(), false, kernel),
+            (Trouble::Deafen, Some((_, Some(host)))) => {
+                cut(host, service.sentinels(), false, kernel);
+            }
             (Trouble::Lag(_), _) => service.set_lag(Duration::ZERO),
             _ => {}
         }
     }
 
     /// Cuts `host` off from all machines of a service but this one, or ends that.
-    fn cut_beside(&self, node: usize, machine: usize, host: Option<usize>, is_cut: bool, kernel: &mut Kernel) {
+    fn cut_beside(
+        &self,
+        node: usize,
+        machine: usize,
+        host: Option<usize>,
+        is_cut: bool,
+        kernel: &mut Kernel,
+    ) {
         let service = &self.services[node];
-        let others = service.servers().chain(service.sentinels()).filter(|other| *other != machine);
+        let others = service
+            .servers()
+            .chain(service.sentinels())
+            .filter(|other| *other != machine);
         if let Some(host) = host {
             cut(host, others, is_cut, kernel);
         }

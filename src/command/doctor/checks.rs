@@ -19,11 +19,12 @@ const SKEW: Duration = Duration::from_secs(1);
 /// Oldest major version of Redis that rlock supports.
 const OLDEST: u64 = 6;
 
-/// Time from the moment at which sentinels take a server for dead to that at which they name another one, measured with a server
-/// that hangs.
+/// Time from the moment at which sentinels take a server for dead to that at which they name
+/// another one, measured with a server that hangs.
 const SWITCHING: Duration = Duration::from_millis(1900);
 
-/// Time from the moment at which the members of a cluster take a primary for dead to that at which its replica takes writes.
+/// Time from the moment at which the members of a cluster take a primary for dead to that at which
+/// its replica takes writes.
 const ELECTING: Duration = Duration::from_millis(1200);
 
 /// The weight of a finding, before the votes are counted.
@@ -54,12 +55,22 @@ pub(super) struct Finding {
 impl Finding {
     /// A finding of node `node`.
     pub(super) fn of(node: usize, weight: Weight, what: impl Into<String>, remedy: &str) -> Self {
-        Self { node: Some(node), weight, what: what.into(), remedy: remedy.to_owned() }
+        Self {
+            node: Some(node),
+            weight,
+            what: what.into(),
+            remedy: remedy.to_owned(),
+        }
     }
 
     /// A note on the whole set.
     pub(super) fn note(what: String, remedy: &str) -> Self {
-        Self { node: None, weight: Weight::Note, what, remedy: remedy.to_owned() }
+        Self {
+            node: None,
+            weight: Weight::Note,
+            what,
+            remedy: remedy.to_owned(),
+        }
     }
 }
 
@@ -88,7 +99,8 @@ impl Facts<'_> {
     /// Returns the checks of a server: weight, words and remedy.
     fn checks(&self) -> [(Weight, Words, &'static str); 15] {
         let unwritten = self.probe.unwritten.as_ref();
-        // A restart guard covers what a crash forgets, as long as a minority of the nodes crashes at a time.
+        // A restart guard covers what a crash forgets, as long as a minority of the nodes crashes
+        // at a time.
         let is_guarded = self.nodes > 1 && !self.guard().is_zero();
         [
             (
@@ -96,9 +108,19 @@ impl Facts<'_> {
                 self.refuses_scripts(),
                 "allow EVAL and the commands of the ACL line there (rlock doctor --acl), or name another server",
             ),
-            (Weight::NoVote, self.sets_no_key(), unwritten.and_then(|fault| fault.remedy).unwrap_or("check its log")),
+            (
+                Weight::NoVote,
+                self.sets_no_key(),
+                unwritten
+                    .and_then(|fault| fault.remedy)
+                    .unwrap_or("check its log"),
+            ),
             (Weight::Unfit, self.is_old(), "upgrade it"),
-            (Weight::NoVote, self.is_replica(), "name its primary, or another server"),
+            (
+                Weight::NoVote,
+                self.is_replica(),
+                "name its primary, or another server",
+            ),
             (Weight::NoVote, self.has_restarted(), "wait"),
             (Weight::NoVote, self.has_taken_over(), "wait"),
             (
@@ -107,12 +129,20 @@ impl Facts<'_> {
                 "CONFIG SET maxmemory-policy noeviction and CONFIG REWRITE, or use a server for locks alone",
             ),
             (
-                if is_guarded { Weight::Note } else { Weight::Warn },
+                if is_guarded {
+                    Weight::Note
+                } else {
+                    Weight::Warn
+                },
                 self.forgets(),
                 "CONFIG SET appendonly yes, and CONFIG REWRITE",
             ),
             (
-                if self.nodes > 1 { Weight::Note } else { Weight::Warn },
+                if self.nodes > 1 {
+                    Weight::Note
+                } else {
+                    Weight::Warn
+                },
                 self.fails_over(),
                 "use several independent servers, and check RLOCK_FENCE in the storage",
             ),
@@ -121,7 +151,11 @@ impl Facts<'_> {
                 self.has_another_time(),
                 "run a time service on both (chrony, systemd-timesyncd), and set the clock in small steps",
             ),
-            (Weight::Warn, self.is_slow(), "give a longer --ttl or --node-timeout"),
+            (
+                Weight::Warn,
+                self.is_slow(),
+                "give a longer --ttl or --node-timeout",
+            ),
             (
                 Weight::Warn,
                 self.has_silent_sentinels(),
@@ -132,8 +166,16 @@ impl Facts<'_> {
                 self.has_unlisted_sentinels(),
                 "list all of them: a majority of those that are listed decides",
             ),
-            (Weight::Warn, self.is_away_for_long(), "give a longer --ttl, or lower that time"),
-            (Weight::Unfit, self.shares_a_server(), "name servers that are independent of each other"),
+            (
+                Weight::Warn,
+                self.is_away_for_long(),
+                "give a longer --ttl, or lower that time",
+            ),
+            (
+                Weight::Unfit,
+                self.shares_a_server(),
+                "name servers that are independent of each other",
+            ),
         ]
     }
 
@@ -152,12 +194,22 @@ impl Facts<'_> {
 
     fn refuses_scripts(&self) -> Words {
         let fault = self.probe.scripts.as_ref()?;
-        Some(format!("it cannot run rlock's scripts: {}", fault.why.trim_end_matches('.')))
+        Some(format!(
+            "it cannot run rlock's scripts: {}",
+            fault.why.trim_end_matches('.')
+        ))
     }
 
     fn sets_no_key(&self) -> Words {
-        let fault = self.probe.unwritten.as_ref().filter(|_| self.is_replica().is_none())?;
-        Some(format!("it sets no key: {}", fault.why.trim_end_matches('.')))
+        let fault = self
+            .probe
+            .unwritten
+            .as_ref()
+            .filter(|_| self.is_replica().is_none())?;
+        Some(format!(
+            "it sets no key: {}",
+            fault.why.trim_end_matches('.')
+        ))
     }
 
     fn is_old(&self) -> Words {
@@ -167,7 +219,8 @@ impl Facts<'_> {
     }
 
     fn is_replica(&self) -> Words {
-        (self.field("role") == Some("slave")).then(|| "it is a replica and grants nothing".to_owned())
+        (self.field("role") == Some("slave"))
+            .then(|| "it is a replica and grants nothing".to_owned())
     }
 
     fn has_restarted(&self) -> Words {
@@ -179,13 +232,23 @@ impl Facts<'_> {
         let age = self.probe.watched.as_ref()?.0.age()?;
         let is_young = self.how.guard.requires_uptime() && age < self.guard();
         let age = duration::show_rounded(age);
-        is_young.then(|| format!("it became the primary {age} ago, and grants nothing yet (restart guard)"))
+        is_young.then(|| {
+            format!("it became the primary {age} ago, and grants nothing yet (restart guard)")
+        })
     }
 
     fn evicts(&self) -> Words {
-        let policy = self.field("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
-        let now = if self.number("maxmemory") == Some(0) { ", once maxmemory is set" } else { "" };
-        Some(format!("maxmemory-policy {policy} can evict a lock that is held{now}"))
+        let policy = self
+            .field("maxmemory_policy")
+            .filter(|policy| *policy != "noeviction")?;
+        let now = if self.number("maxmemory") == Some(0) {
+            ", once maxmemory is set"
+        } else {
+            ""
+        };
+        Some(format!(
+            "maxmemory-policy {policy} can evict a lock that is held{now}"
+        ))
     }
 
     fn forgets(&self) -> Words {
@@ -194,9 +257,17 @@ impl Facts<'_> {
     }
 
     fn fails_over(&self) -> Words {
-        let count = self.number("connected_slaves").filter(|count| *count > 0 && self.is_replica().is_none())?;
-        let of = if count == 1 { "a replica".to_owned() } else { format!("{count} replicas") };
-        Some(format!("it has {of}, and a failover to one can lose the last writes, locks among them"))
+        let count = self
+            .number("connected_slaves")
+            .filter(|count| *count > 0 && self.is_replica().is_none())?;
+        let of = if count == 1 {
+            "a replica".to_owned()
+        } else {
+            format!("{count} replicas")
+        };
+        Some(format!(
+            "it has {of}, and a failover to one can lose the last writes, locks among them"
+        ))
     }
 
     fn has_another_time(&self) -> Words {
@@ -204,8 +275,9 @@ impl Facts<'_> {
         let off = Duration::from_millis(ahead.unsigned_abs());
         let side = if ahead > 0 { "ahead of" } else { "behind" };
         // The trip takes a little off a whole minute.
-        let shown =
-            duration::show_rounded(Duration::from_millis((ahead.unsigned_abs().saturating_add(50)) / 100 * 100));
+        let shown = duration::show_rounded(Duration::from_millis(
+            (ahead.unsigned_abs().saturating_add(50)) / 100 * 100,
+        ));
         (off > SKEW + self.probe.round_trip)
             .then(|| format!("its clock is {shown} {side} this machine's: correcting it ends leases early or late"))
     }
@@ -240,18 +312,29 @@ impl Facts<'_> {
     /// Tells of a failover in which no server answers for too long.
     fn is_away_for_long(&self) -> Words {
         let (option, silence, switching) = match &self.probe.watched.as_ref()?.1 {
-            Survey::Sentinels { namings, .. } => {
-                ("down-after-milliseconds", namings.iter().filter_map(|naming| naming.down_after).max()?, SWITCHING)
+            Survey::Sentinels { namings, .. } => (
+                "down-after-milliseconds",
+                namings
+                    .iter()
+                    .filter_map(|naming| naming.down_after)
+                    .max()?,
+                SWITCHING,
+            ),
+            Survey::Cluster { node_timeout } => {
+                ("cluster-node-timeout", (*node_timeout)?, ELECTING)
             }
-            Survey::Cluster { node_timeout } => ("cluster-node-timeout", (*node_timeout)?, ELECTING),
         };
         let outage = silence + switching;
         if self.how.schedule.survives() >= outage {
             return None;
         }
         let needed = shortest_surviving(self.how.options, outage).map_or_else(String::new, |ttl| {
-            let seconds = u64::try_from(millis_up(ttl).as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
-            format!("; it needs --ttl {} or more", duration::show(Duration::from_secs(seconds)))
+            let seconds =
+                u64::try_from(millis_up(ttl).as_millis().div_ceil(1000)).unwrap_or(u64::MAX);
+            format!(
+                "; it needs --ttl {} or more",
+                duration::show(Duration::from_secs(seconds))
+            )
         });
         Some(format!(
             "a failover takes {} ({option} {}), and a command with --ttl {} is stopped before that{needed}",
@@ -263,8 +346,14 @@ impl Facts<'_> {
 
     fn shares_a_server(&self) -> Words {
         let identity = self.probe.identity();
-        let how = self.before.iter().flatten().find_map(|other| identity.shared_with(&other.identity()))?;
-        Some(format!("it {how} another node of the list: both have one vote together"))
+        let how = self
+            .before
+            .iter()
+            .flatten()
+            .find_map(|other| identity.shared_with(&other.identity()))?;
+        Some(format!(
+            "it {how} another node of the list: both have one vote together"
+        ))
     }
 }
 
@@ -276,17 +365,26 @@ pub(super) fn of_servers(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Find
             Err(fault) => findings.push(of_fault(node, fault)),
             Ok(probe) => {
                 findings.extend(of_rights(node, probe));
-                let facts = Facts { probe, before: &probes[..node], nodes: probes.len(), how };
+                let facts = Facts {
+                    probe,
+                    before: &probes[..node],
+                    nodes: probes.len(),
+                    how,
+                };
                 let checks = facts.checks().into_iter();
-                findings
-                    .extend(checks.filter_map(|(weight, what, remedy)| Some(Finding::of(node, weight, what?, remedy))));
+                findings.extend(checks.filter_map(|(weight, what, remedy)| {
+                    Some(Finding::of(node, weight, what?, remedy))
+                }));
             }
         }
     }
     let quorum = Quorum::of(probes.len());
     if probes.len() > 1 && probes.len().is_multiple_of(2) {
         let (total, needed, tolerated) = (quorum.total(), quorum.needed(), quorum.tolerated());
-        let what = format!("{needed} of {total} nodes must agree, so only {tolerated} may fail, as with {}", total - 1);
+        let what = format!(
+            "{needed} of {total} nodes must agree, so only {tolerated} may fail, as with {}",
+            total - 1
+        );
         findings.push(Finding::note(what, "use an odd number"));
     }
     findings
@@ -296,13 +394,22 @@ pub(super) fn of_servers(probes: &[Result<Probe, Fault>], how: &Use) -> Vec<Find
 fn of_fault(node: usize, fault: &Fault) -> Finding {
     let what = fault.why.trim_end_matches('.');
     match fault.kind {
-        FaultKind::Refused => Finding::of(node, Weight::Refused, what, fault.remedy.unwrap_or("see its log")),
+        FaultKind::Refused => Finding::of(
+            node,
+            Weight::Refused,
+            what,
+            fault.remedy.unwrap_or("see its log"),
+        ),
         FaultKind::Unfit => {
-            let (what, remedy) = what.rsplit_once("; ").unwrap_or((what, "correct the node's address"));
+            let (what, remedy) = what
+                .rsplit_once("; ")
+                .unwrap_or((what, "correct the node's address"));
             Finding::of(node, Weight::Unfit, what, remedy)
         }
         FaultKind::Unavailable | FaultKind::Unknown => {
-            let remedy = fault.remedy.unwrap_or("start it, or check the network between it and this machine");
+            let remedy = fault
+                .remedy
+                .unwrap_or("start it, or check the network between it and this machine");
             Finding::of(node, Weight::NoVote, what, remedy)
         }
     }
@@ -312,18 +419,33 @@ fn of_fault(node: usize, fault: &Fault) -> Finding {
 fn of_rights(node: usize, probe: &Probe) -> Vec<Finding> {
     let mut findings = Vec::new();
     let consequence = |lacking: &(Lack, &Right)| (lacking.0, lacking.1.lacks);
-    for group in probe.lacking.chunk_by(|a, b| consequence(a) == consequence(b)) {
+    for group in probe
+        .lacking
+        .chunk_by(|a, b| consequence(a) == consequence(b))
+    {
         let (lack, lacks) = consequence(&group[0]);
-        let names = group.iter().map(|(_, right)| right.name).collect::<Vec<_>>().join(", ");
+        let names = group
+            .iter()
+            .map(|(_, right)| right.name)
+            .collect::<Vec<_>>()
+            .join(", ");
         let (weight, subject, remedy) = match lack {
             Lack::Denied => (Weight::Refused, "the user may not use", GRANT),
             Lack::Unknown => {
-                let remedy = "see rename-command in its configuration, or whether a proxy is in front of it";
+                let remedy =
+                    "see rename-command in its configuration, or whether a proxy is in front of it";
                 (Weight::Unfit, "it does not know", remedy)
             }
         };
-        let weight = if lacks.is_some() { Weight::Warn } else { weight };
-        let what = format!("{subject} {names}: {}", lacks.unwrap_or("no lock can be held"));
+        let weight = if lacks.is_some() {
+            Weight::Warn
+        } else {
+            weight
+        };
+        let what = format!(
+            "{subject} {names}: {}",
+            lacks.unwrap_or("no lock can be held")
+        );
         findings.push(Finding::of(node, weight, what, remedy));
     }
     for (key, why) in &probe.denied {
@@ -337,9 +459,15 @@ const GRANT: &str = "grant the rights of the ACL line below";
 
 /// Returns the finding of a directory of this machine, if it is one of a network file system.
 pub(super) fn of_local(survey: &local::Survey) -> Vec<Finding> {
-    let what = format!("its directory is on {}: other hosts may not see its locks", survey.file_system);
-    let remedy = "name a directory on a disk of this machine, or a server for locks of several hosts";
-    let finding = survey.is_network.then(|| Finding::of(0, Weight::Warn, what, remedy));
+    let what = format!(
+        "its directory is on {}: other hosts may not see its locks",
+        survey.file_system
+    );
+    let remedy =
+        "name a directory on a disk of this machine, or a server for locks of several hosts";
+    let finding = survey
+        .is_network
+        .then(|| Finding::of(0, Weight::Warn, what, remedy));
     finding.into_iter().collect()
 }
 
@@ -367,7 +495,9 @@ pub(super) fn levels(findings: &[Finding], nodes: usize) -> Vec<Level> {
     let quorum = Quorum::of(nodes);
     let count = |weights: &[Weight]| {
         let is_meant = |node: usize| {
-            findings.iter().any(|finding| finding.node == Some(node) && weights.contains(&finding.weight))
+            findings
+                .iter()
+                .any(|finding| finding.node == Some(node) && weights.contains(&finding.weight))
         };
         (0..nodes).filter(|node| is_meant(*node)).count()
     };
@@ -392,7 +522,11 @@ pub(super) fn verdict(levels: &[Level]) -> Level {
         Level::Unfit(Outcome::Unreachable) => 2,
         Level::Unfit(_) => 3,
     };
-    levels.iter().copied().max_by_key(rank).unwrap_or(Level::Note)
+    levels
+        .iter()
+        .copied()
+        .max_by_key(rank)
+        .unwrap_or(Level::Note)
 }
 
 #[cfg(test)]
@@ -405,7 +539,10 @@ mod tests {
         Ok(Probe {
             round_trip: Duration::from_millis(1),
             clock_offset_ms: Some(ahead),
-            info: info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            info: info
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             fsync: None,
             lacking: Vec::new(),
             scripts: None,
@@ -418,7 +555,14 @@ mod tests {
     fn found(probes: &[Result<Probe, Fault>], guard: RestartGuard) -> Vec<Finding> {
         let options = ScheduleOptions::new(Duration::from_secs(30));
         let schedule = Schedule::new(options).unwrap_or_else(|_| unreachable!("the default fits"));
-        of_servers(probes, &Use { schedule, options, guard })
+        of_servers(
+            probes,
+            &Use {
+                schedule,
+                options,
+                guard,
+            },
+        )
     }
 
     fn level(probes: &[Result<Probe, Fault>]) -> Level {
@@ -430,12 +574,17 @@ mod tests {
         let forgetful = || probe(0, &[("aof_enabled", "0"), ("uptime_in_seconds", "999")]);
         let weights = |nodes: usize, guard| {
             let findings = found(&(0..nodes).map(|_| forgetful()).collect::<Vec<_>>(), guard);
-            let about = findings.iter().filter(|finding| finding.what.contains("append-only"));
+            let about = findings
+                .iter()
+                .filter(|finding| finding.what.contains("append-only"));
             about.map(|finding| finding.weight).collect::<Vec<_>>()
         };
         assert_eq!(weights(3, RestartGuard::Auto), [Weight::Note; 3]);
         assert_eq!(weights(3, RestartGuard::Off), [Weight::Warn; 3]);
-        assert_eq!(weights(1, RestartGuard::For(Duration::from_secs(30))), [Weight::Warn]);
+        assert_eq!(
+            weights(1, RestartGuard::For(Duration::from_secs(30))),
+            [Weight::Warn]
+        );
     }
 
     #[test]
@@ -452,24 +601,50 @@ mod tests {
         let refused = || Err(Fault::denied(Denied::Login, "WRONGPASS", "correct it"));
         assert_eq!(level(&[probe(0, &[])]), Level::Note);
         assert_eq!(level(&[probe(0, &[]), gone(), probe(0, &[])]), Level::Warn);
-        assert_eq!(level(&[probe(0, &[]), gone(), gone()]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(
+            level(&[probe(0, &[]), gone(), gone()]),
+            Level::Unfit(Outcome::Unreachable)
+        );
         // One refusal is a missing vote; several leave no majority.
-        assert_eq!(level(&[probe(0, &[]), refused(), probe(0, &[])]), Level::Warn);
-        assert_eq!(level(&[gone(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
-        assert_eq!(level(&[refused(), refused(), probe(0, &[])]), Level::Unfit(Outcome::Refused));
+        assert_eq!(
+            level(&[probe(0, &[]), refused(), probe(0, &[])]),
+            Level::Warn
+        );
+        assert_eq!(
+            level(&[gone(), refused(), probe(0, &[])]),
+            Level::Unfit(Outcome::Unreachable)
+        );
+        assert_eq!(
+            level(&[refused(), refused(), probe(0, &[])]),
+            Level::Unfit(Outcome::Refused)
+        );
         assert_eq!(level(&[refused()]), Level::Unfit(Outcome::Refused));
         let unwritten = || Some(Fault::new(FaultKind::Unavailable, "OOM"));
-        let full = || probe(0, &[]).map(|probe| Probe { unwritten: unwritten(), ..probe });
+        let full = || {
+            probe(0, &[]).map(|probe| Probe {
+                unwritten: unwritten(),
+                ..probe
+            })
+        };
         assert_eq!(level(&[full()]), Level::Unfit(Outcome::Unreachable));
         assert_eq!(level(&[full(), probe(0, &[]), probe(0, &[])]), Level::Warn);
-        assert_eq!(level(&[full(), full(), probe(0, &[])]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(
+            level(&[full(), full(), probe(0, &[])]),
+            Level::Unfit(Outcome::Unreachable)
+        );
     }
 
     #[test]
     fn a_replica_is_no_vote_and_an_old_server_no_node() {
         let level = |info: &[(&str, &str)]| level(&[probe(0, info)]);
-        assert_eq!(level(&[("role", "slave")]), Level::Unfit(Outcome::Unreachable));
-        assert_eq!(level(&[("redis_version", "5.0.14")]), Level::Unfit(Outcome::Config));
+        assert_eq!(
+            level(&[("role", "slave")]),
+            Level::Unfit(Outcome::Unreachable)
+        );
+        assert_eq!(
+            level(&[("redis_version", "5.0.14")]),
+            Level::Unfit(Outcome::Config)
+        );
         assert_eq!(level(&[("redis_version", "6.0.1")]), Level::Note);
         assert_eq!(level(&[("maxmemory_policy", "volatile-ttl")]), Level::Warn);
     }
@@ -484,7 +659,14 @@ mod tests {
             mode: 0o700,
         };
         assert_eq!(of_local(&fit), []);
-        let findings = of_local(&local::Survey { is_network: true, file_system: "nfs".to_owned(), ..fit });
-        assert!(findings[0].weight == Weight::Warn && findings[0].what.contains("on nfs"), "{findings:?}");
+        let findings = of_local(&local::Survey {
+            is_network: true,
+            file_system: "nfs".to_owned(),
+            ..fit
+        });
+        assert!(
+            findings[0].weight == Weight::Warn && findings[0].what.contains("on nfs"),
+            "{findings:?}"
+        );
     }
 }

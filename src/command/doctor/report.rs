@@ -26,15 +26,51 @@ pub(super) struct Report {
 }
 
 const COLUMNS: [Column; 9] = [
-    Column { title: "NODE", yields: true, rank: 0 },
-    Column { title: "VERSION", yields: true, rank: 3 },
-    Column { title: "ROLE", yields: false, rank: 2 },
-    Column { title: "TRIP", yields: false, rank: 5 },
-    Column { title: "CLOCK", yields: false, rank: 6 },
-    Column { title: "UP", yields: false, rank: 7 },
-    Column { title: "PERSISTENCE", yields: false, rank: 4 },
-    Column { title: "EVICTION", yields: true, rank: 1 },
-    Column { title: "REPLICAS", yields: false, rank: 8 },
+    Column {
+        title: "NODE",
+        yields: true,
+        rank: 0,
+    },
+    Column {
+        title: "VERSION",
+        yields: true,
+        rank: 3,
+    },
+    Column {
+        title: "ROLE",
+        yields: false,
+        rank: 2,
+    },
+    Column {
+        title: "TRIP",
+        yields: false,
+        rank: 5,
+    },
+    Column {
+        title: "CLOCK",
+        yields: false,
+        rank: 6,
+    },
+    Column {
+        title: "UP",
+        yields: false,
+        rank: 7,
+    },
+    Column {
+        title: "PERSISTENCE",
+        yields: false,
+        rank: 4,
+    },
+    Column {
+        title: "EVICTION",
+        yields: true,
+        rank: 1,
+    },
+    Column {
+        title: "REPLICAS",
+        yields: false,
+        rank: 8,
+    },
 ];
 
 impl Report {
@@ -51,7 +87,8 @@ impl Report {
         finding.node.map(|node| self.names[node].as_str())
     }
 
-    /// Whether a node's user lacks a right, so that the ACL line is needed. A node may refuse even the first question.
+    /// Whether a node's user lacks a right, so that the ACL line is needed. A node may refuse even
+    /// the first question.
     fn lacks_rights(&self) -> bool {
         self.probes.iter().any(|probe| match probe {
             Ok(probe) => !probe.lacking.is_empty() || !probe.denied.is_empty(),
@@ -59,20 +96,37 @@ impl Report {
         })
     }
 
-    /// Returns the table, the findings, the verdict and, if it is asked for or needed, the ACL line.
+    /// Returns the table, the findings, the verdict and, if it is asked for or needed, the ACL
+    /// line.
     pub(super) fn text(&self, with_acl: bool) -> String {
         let width = text::columns(std::io::stdout());
-        let rows: Vec<Vec<String>> =
-            self.names.iter().zip(&self.probes).map(|(name, probe)| row(name, probe)).collect();
-        let mut lines = if rows.is_empty() { self.names.clone() } else { table::fit(&COLUMNS, &rows, width) };
+        let rows: Vec<Vec<String>> = self
+            .names
+            .iter()
+            .zip(&self.probes)
+            .map(|(name, probe)| row(name, probe))
+            .collect();
+        let mut lines = if rows.is_empty() {
+            self.names.clone()
+        } else {
+            table::fit(&COLUMNS, &rows, width)
+        };
         lines.extend(self.survey.as_ref().map(directory));
         for (name, probe) in self.names.iter().zip(&self.probes) {
             let watched = probe.as_ref().ok().and_then(|probe| probe.watched.as_ref());
             lines.extend(watched.map(|(primary, _)| format!("{name}: {primary}")));
         }
         for (finding, level) in self.findings.iter().zip(self.levels()) {
-            let about = self.name(finding).map(|name| format!("{name}: ")).unwrap_or_default();
-            lines.push(format!("{}: {about}{}; {}", level.name(), finding.what, finding.remedy));
+            let about = self
+                .name(finding)
+                .map(|name| format!("{name}: "))
+                .unwrap_or_default();
+            lines.push(format!(
+                "{}: {about}{}; {}",
+                level.name(),
+                finding.what,
+                finding.remedy
+            ));
         }
         let verdict = match self.verdict() {
             Level::Note => "fit to hold locks",
@@ -80,7 +134,10 @@ impl Report {
             Level::Unfit(_) => "not fit to hold locks",
         };
         lines.push(format!("verdict: {verdict}"));
-        let acl = self.acl.as_ref().filter(|_| with_acl || self.lacks_rights());
+        let acl = self
+            .acl
+            .as_ref()
+            .filter(|_| with_acl || self.lacks_rights());
         lines.extend(acl.map(|acl| {
             format!("rights that rlock needs; write > and the password in place of {PASSWORD_PLACE}: {acl}")
         }));
@@ -89,17 +146,33 @@ impl Report {
 
     /// Returns one object on one line.
     pub(super) fn json(&self) -> String {
-        let verdict = if self.verdict() == Level::Note { "fit" } else { self.verdict().name() };
-        let local = self.survey.as_ref().map(|survey| local(&self.names[0], survey));
-        let nodes = self.names.iter().zip(&self.probes).map(|(name, probe)| node(name, probe)).chain(local);
-        let findings = self.findings.iter().zip(self.levels()).map(|(finding, level)| {
-            json!({
-                "node": self.name(finding),
-                "level": level.name(),
-                "what": finding.what,
-                "remedy": finding.remedy,
-            })
-        });
+        let verdict = if self.verdict() == Level::Note {
+            "fit"
+        } else {
+            self.verdict().name()
+        };
+        let local = self
+            .survey
+            .as_ref()
+            .map(|survey| local(&self.names[0], survey));
+        let nodes = self
+            .names
+            .iter()
+            .zip(&self.probes)
+            .map(|(name, probe)| node(name, probe))
+            .chain(local);
+        let findings = self
+            .findings
+            .iter()
+            .zip(self.levels())
+            .map(|(finding, level)| {
+                json!({
+                    "node": self.name(finding),
+                    "level": level.name(),
+                    "what": finding.what,
+                    "remedy": finding.remedy,
+                })
+            });
         let report = json!({
             "verdict": verdict,
             "nodes": nodes.collect::<Vec<_>>(),
@@ -128,12 +201,19 @@ fn row(name: &str, probe: &Result<Probe, Fault>) -> Vec<String> {
     vec![
         name.to_owned(),
         version(probe),
-        if probe.field("role") == Some("slave") { "replica".to_owned() } else { field("role") },
+        if probe.field("role") == Some("slave") {
+            "replica".to_owned()
+        } else {
+            field("role")
+        },
         duration::show_measured(probe.round_trip),
-        probe.clock_offset_ms.map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
         probe
-            .number("uptime_in_seconds")
-            .map_or_else(|| "?".to_owned(), |up| duration::show_rounded(Duration::from_secs(up))),
+            .clock_offset_ms
+            .map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
+        probe.number("uptime_in_seconds").map_or_else(
+            || "?".to_owned(),
+            |up| duration::show_rounded(Duration::from_secs(up)),
+        ),
         match (probe.field("aof_enabled"), &probe.fsync) {
             (Some("1"), Some(fsync)) => format!("aof {fsync}"),
             (Some("1"), None) => "aof".to_owned(),
@@ -178,7 +258,13 @@ fn node(name: &str, probe: &Result<Probe, Fault>) -> Value {
 
 /// Returns the directory in one line.
 fn directory(survey: &Survey) -> String {
-    let Survey { directory, file_system, owner, mode, .. } = survey;
+    let Survey {
+        directory,
+        file_system,
+        owner,
+        mode,
+        ..
+    } = survey;
     let directory = escape::text(&directory.to_string_lossy());
     format!("directory {directory}, on {file_system}, of uid {owner}, mode {mode:04o}")
 }

@@ -28,12 +28,18 @@ pub(super) async fn findings(
     term: Term,
     limit: Duration,
 ) -> Vec<Finding> {
-    // Each node has a claim of its own: a server with two names would take one claim for the same attempt.
+    // Each node has a claim of its own: a server with two names would take one claim for the same
+    // attempt.
     let tried = stores.map(async |(node, store)| {
-        let (weight, what, remedy) = attempt(store.lock().as_ref(), &claim(key, term, nodes), limit).await?;
+        let (weight, what, remedy) =
+            attempt(store.lock().as_ref(), &claim(key, term, nodes), limit).await?;
         Some(Finding::of(node, weight, what, remedy))
     });
-    futures_util::future::join_all(tried).await.into_iter().flatten().collect()
+    futures_util::future::join_all(tried)
+        .await
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn claim(key: &Key, term: Term, nodes: usize) -> Claim {
@@ -72,19 +78,37 @@ async fn attempt(node: &dyn Node, claim: &Claim, limit: Duration) -> Option<Foun
     let release = node.release(&claim.release(QueueAction::None));
     let released = clock::until(clock::now() + limit, release).await;
     clock::until(clock::now() + limit, node.written()).await;
-    judge(vote, released.unwrap_or_else(|| ReleaseReply::Failed(Fault::timeout(limit))))
+    judge(
+        vote,
+        released.unwrap_or_else(|| ReleaseReply::Failed(Fault::timeout(limit))),
+    )
 }
 
 fn judge(vote: Vote, released: ReleaseReply) -> Option<Found> {
-    let undecided = |why: &str| Some((Weight::Warn, format!("no lock could be tried: {why}"), "try again"));
+    let undecided = |why: &str| {
+        Some((
+            Weight::Warn,
+            format!("no lock could be tried: {why}"),
+            "try again",
+        ))
+    };
     match (vote, released) {
         (Vote::Granted { .. }, ReleaseReply::Released) => None,
-        (Vote::Granted { .. }, ReleaseReply::NotOurs(how)) => {
-            Some(failed(&Fault::new(FaultKind::Unavailable, format!("a lock was lost at once: {how}"))))
+        (Vote::Granted { .. }, ReleaseReply::NotOurs(how)) => Some(failed(&Fault::new(
+            FaultKind::Unavailable,
+            format!("a lock was lost at once: {how}"),
+        ))),
+        (Vote::Granted { .. }, ReleaseReply::Failed(fault)) | (Vote::Failed(fault), _) => {
+            Some(failed(&fault))
         }
-        (Vote::Granted { .. }, ReleaseReply::Failed(fault)) | (Vote::Failed(fault), _) => Some(failed(&fault)),
         // The node has granted it to another doctor a moment ago.
-        (Vote::Held(occupant), _) if occupant.holder().is_some_and(|(_, details)| details.cmd == COMMAND) => None,
+        (Vote::Held(occupant), _)
+            if occupant
+                .holder()
+                .is_some_and(|(_, details)| details.cmd == COMMAND) =>
+        {
+            None
+        }
         (Vote::Held(_), _) => undecided(&format!("{NAME} is held by another client")),
         (Vote::Reserved(_) | Vote::Superseded(_) | Vote::Restarted, _) => {
             undecided(&format!("it is another client's turn to take {NAME}"))
@@ -96,14 +120,27 @@ fn failed(fault: &Fault) -> Found {
     // A user who may not use the name of this lock may use others.
     if fault.is_about_names() {
         let what = format!("no lock could be tried: the user may not use {NAME}");
-        return (Weight::Warn, what, "grant the line of rlock doctor -k rlock-doctor too, or leave --try out");
+        return (
+            Weight::Warn,
+            what,
+            "grant the line of rlock doctor -k rlock-doctor too, or leave --try out",
+        );
     }
     let (weight, remedy) = match fault.kind {
         FaultKind::Refused => (Weight::Refused, fault.remedy.unwrap_or("see its log")),
         FaultKind::Unfit => (Weight::Unfit, "mend what it says, or name another server"),
-        FaultKind::Unavailable | FaultKind::Unknown => (Weight::NoVote, "see the other findings, and its log"),
+        FaultKind::Unavailable | FaultKind::Unknown => {
+            (Weight::NoVote, "see the other findings, and its log")
+        }
     };
-    (weight, format!("a lock could not be taken and given back: {}", fault.why.trim_end_matches('.')), remedy)
+    (
+        weight,
+        format!(
+            "a lock could not be taken and given back: {}",
+            fault.why.trim_end_matches('.')
+        ),
+        remedy,
+    )
 }
 
 #[cfg(test)]
@@ -116,13 +153,26 @@ mod tests {
     use crate::lock::occupant::{Occupant, OccupantKind};
 
     fn granted() -> Vote {
-        let (until, fence) = (Instant::from_nanos(9), Fence::new(7).unwrap_or_else(|| panic!()));
-        Vote::Granted { until, fence, index: 0 }
+        let (until, fence) = (
+            Instant::from_nanos(9),
+            Fence::new(7).unwrap_or_else(|| panic!()),
+        );
+        Vote::Granted {
+            until,
+            fence,
+            index: 0,
+        }
     }
 
     fn held_by(cmd: &str) -> Vote {
-        let details = Details { cmd: cmd.to_owned(), ..Details::default() };
-        Vote::Held(Box::new(Occupant::new(OccupantKind::Holder(Token::fresh(), details), None)))
+        let details = Details {
+            cmd: cmd.to_owned(),
+            ..Details::default()
+        };
+        Vote::Held(Box::new(Occupant::new(
+            OccupantKind::Holder(Token::fresh(), details),
+            None,
+        )))
     }
 
     #[test]
@@ -130,18 +180,42 @@ mod tests {
         let weight = |vote, released| judge(vote, released).map(|(weight, ..)| weight);
         let timeout = || Fault::timeout(Duration::from_secs(1));
         assert_eq!(weight(granted(), ReleaseReply::Released), None);
-        assert_eq!(weight(held_by("doctor"), ReleaseReply::NotOurs(Revoked::TakenOver)), None);
-        assert_eq!(weight(held_by("x"), ReleaseReply::NotOurs(Revoked::TakenOver)), Some(Weight::Warn));
-        assert_eq!(weight(granted(), ReleaseReply::NotOurs(Revoked::Missing)), Some(Weight::NoVote));
-        assert_eq!(weight(granted(), ReleaseReply::Failed(timeout())), Some(Weight::NoVote));
-        assert_eq!(weight(Vote::Failed(timeout()), ReleaseReply::Released), Some(Weight::NoVote));
+        assert_eq!(
+            weight(held_by("doctor"), ReleaseReply::NotOurs(Revoked::TakenOver)),
+            None
+        );
+        assert_eq!(
+            weight(held_by("x"), ReleaseReply::NotOurs(Revoked::TakenOver)),
+            Some(Weight::Warn)
+        );
+        assert_eq!(
+            weight(granted(), ReleaseReply::NotOurs(Revoked::Missing)),
+            Some(Weight::NoVote)
+        );
+        assert_eq!(
+            weight(granted(), ReleaseReply::Failed(timeout())),
+            Some(Weight::NoVote)
+        );
+        assert_eq!(
+            weight(Vote::Failed(timeout()), ReleaseReply::Released),
+            Some(Weight::NoVote)
+        );
     }
 
     #[test]
     fn a_failed_trial_costs_the_vote_unless_only_its_name_is_refused() {
         let weight = |fault: Fault| failed(&fault).0;
-        assert_eq!(weight(Fault::new(FaultKind::Unavailable, "OOM")), Weight::NoVote);
-        assert_eq!(weight(Fault::denied(Denied::Command, "NOPERM", "grant it")), Weight::Refused);
-        assert_eq!(weight(Fault::denied(Denied::Key, "NOPERM", "grant it")), Weight::Warn);
+        assert_eq!(
+            weight(Fault::new(FaultKind::Unavailable, "OOM")),
+            Weight::NoVote
+        );
+        assert_eq!(
+            weight(Fault::denied(Denied::Command, "NOPERM", "grant it")),
+            Weight::Refused
+        );
+        assert_eq!(
+            weight(Fault::denied(Denied::Key, "NOPERM", "grant it")),
+            Weight::Warn
+        );
     }
 }

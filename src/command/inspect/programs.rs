@@ -1,4 +1,5 @@
-//! Locks for programs: JSON, by the schema of docs/json.md, which is stable from 1.0 on, and gauges. Fields may be added.
+//! Locks for programs: JSON, by the schema of docs/json.md, which is stable from 1.0 on, and
+//! gauges. Fields may be added.
 
 use serde_json::{Value, json};
 
@@ -17,12 +18,19 @@ use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};
 
 const HELD: Gauge = Gauge::new("rlock_lock_held", "Whether a client holds the lock.");
-const HELD_SECONDS: Gauge =
-    Gauge::new("rlock_lock_held_seconds", "Time for which the lock has been held, by the oldest of its holders.");
+const HELD_SECONDS: Gauge = Gauge::new(
+    "rlock_lock_held_seconds",
+    "Time for which the lock has been held, by the oldest of its holders.",
+);
 const WAITERS: Gauge = Gauge::new("rlock_lock_waiters", "Number of waiters of the lock.");
-const OLDEST_WAITER: Gauge =
-    Gauge::new("rlock_lock_oldest_waiter_seconds", "Time for which the oldest waiter of the lock has waited.");
-const NODE_UP: Gauge = Gauge::new("rlock_node_up", "Whether the node answered rlock without a fault.");
+const OLDEST_WAITER: Gauge = Gauge::new(
+    "rlock_lock_oldest_waiter_seconds",
+    "Time for which the oldest waiter of the lock has waited.",
+);
+const NODE_UP: Gauge = Gauge::new(
+    "rlock_node_up",
+    "Whether the node answered rlock without a fault.",
+);
 
 /// Last line of the format.
 const END: &str = "# EOF\n";
@@ -30,8 +38,10 @@ const END: &str = "# EOF\n";
 /// Returns an array with one object a key, on one line.
 pub(super) fn json(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
     // One after the other: a value takes ten times the memory of its text.
-    let all: Vec<String> =
-        rows.iter().map(|(key, observations)| escape::json(&object(key, observations, nodes).to_string())).collect();
+    let all: Vec<String> = rows
+        .iter()
+        .map(|(key, observations)| escape::json(&object(key, observations, nodes).to_string()))
+        .collect();
     format!("[{}]\n", all.join(","))
 }
 
@@ -40,7 +50,10 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
     // The oldest of several.
     let holders = census.holders();
     let since = |occupant: &Occupant| occupant.holder().map(|(_, details)| details.since);
-    let oldest = holders.iter().map(|(occupant, _)| *occupant).min_by_key(|occupant| since(occupant));
+    let oldest = holders
+        .iter()
+        .map(|(occupant, _)| *occupant)
+        .min_by_key(|occupant| since(occupant));
     let leading = oldest.or_else(|| census.holder());
     let who = leading.map(|occupant| &occupant.who);
     let mode = leading.and_then(Occupant::mode).unwrap_or_default();
@@ -77,7 +90,10 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
 }
 
 fn fence(occupant: &Occupant, census: &Census) -> Option<u64> {
-    occupant.holder().and_then(|(token, _)| census.fence(token)).map(Fence::get)
+    occupant
+        .holder()
+        .and_then(|(token, _)| census.fence(token))
+        .map(Fence::get)
 }
 
 /// Returns one of the holders, with what is its own.
@@ -120,7 +136,13 @@ fn run(entry: &Entry) -> Value {
     })
 }
 
-fn at_node(node: usize, key: &Key, observations: &Observations, census: &Census, nodes: &Nodes) -> Value {
+fn at_node(
+    node: usize,
+    key: &Key,
+    observations: &Observations,
+    census: &Census,
+    nodes: &Nodes,
+) -> Value {
     let observation = observations.of_nodes[node].as_ref();
     let state = match (observation, census.agrees_with_leading(node)) {
         (None, _) => "unknown",
@@ -128,7 +150,9 @@ fn at_node(node: usize, key: &Key, observations: &Observations, census: &Census,
         (Some(_), Some(true)) => "held",
         (Some(_), Some(false)) => "other",
     };
-    let ttl = observation.and_then(|observation| observation.occupant()).and_then(|occupant| occupant.ttl);
+    let ttl = observation
+        .and_then(|observation| observation.occupant())
+        .and_then(|occupant| occupant.ttl);
     let error = observations.faults.of(node).map(|fault| fault.why.as_str());
     let primary = nodes[node].primary(key);
     json!({
@@ -142,12 +166,25 @@ fn at_node(node: usize, key: &Key, observations: &Observations, census: &Census,
 }
 
 fn waiter(waiter: &Waiter) -> Value {
-    let Waiter { id, host, pid, since, note, .. } = waiter;
+    let Waiter {
+        id,
+        host,
+        pid,
+        since,
+        note,
+        ..
+    } = waiter;
     json!({ "token": id.to_string(), "host": host, "pid": pid, "since": since, "user": waiter.user(), "note": note })
 }
 
-/// Returns the gauges at `now` (unix time in ms). A lock of which too few nodes tell has none. The nodes always have theirs.
-pub(super) fn openmetrics(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults, now: u64) -> String {
+/// Returns the gauges at `now` (unix time in ms). A lock of which too few nodes tell has none. The
+/// nodes always have theirs.
+pub(super) fn openmetrics(
+    locks: &[(Key, Observations)],
+    nodes: &Nodes,
+    unread: &Faults,
+    now: u64,
+) -> String {
     let mut text = String::new();
     let known: Vec<_> = locks
         .iter()
@@ -157,24 +194,52 @@ pub(super) fn openmetrics(locks: &[(Key, Observations)], nodes: &Nodes, unread: 
     let seconds = |since: u64| now.saturating_sub(since) / 1000;
     HELD.write(
         &mut text,
-        known.iter().map(|(labels, census)| (labels.clone(), u8::from(census.state() == State::Held))),
+        known
+            .iter()
+            .map(|(labels, census)| (labels.clone(), u8::from(census.state() == State::Held))),
     );
-    let held = known.iter().filter(|(_, census)| census.state() == State::Held).filter_map(|(labels, census)| {
-        let since = census.holders().iter().filter_map(|(occupant, _)| Some(occupant.holder()?.1.since)).min()?;
-        Some((labels.clone(), seconds(since)))
-    });
+    let held = known
+        .iter()
+        .filter(|(_, census)| census.state() == State::Held)
+        .filter_map(|(labels, census)| {
+            let since = census
+                .holders()
+                .iter()
+                .filter_map(|(occupant, _)| Some(occupant.holder()?.1.since))
+                .min()?;
+            Some((labels.clone(), seconds(since)))
+        });
     HELD_SECONDS.write(&mut text, held);
-    WAITERS.write(&mut text, known.iter().map(|(labels, census)| (labels.clone(), census.queue().len())));
+    WAITERS.write(
+        &mut text,
+        known
+            .iter()
+            .map(|(labels, census)| (labels.clone(), census.queue().len())),
+    );
     let oldest = known.iter().map(|(labels, census)| {
-        let since = census.queue().iter().map(|ticket| ticket.waiter.since).min();
+        let since = census
+            .queue()
+            .iter()
+            .map(|ticket| ticket.waiter.since)
+            .min();
         (labels.clone(), since.map_or(0, seconds))
     });
     OLDEST_WAITER.write(&mut text, oldest);
     let fails = |node: usize| {
-        let mut faults = locks.iter().map(|(_, observations)| &observations.faults).chain([unread]);
-        faults.any(|faults| faults.of(node).is_some_and(|fault| fault.denied != Some(Denied::Key)))
+        let mut faults = locks
+            .iter()
+            .map(|(_, observations)| &observations.faults)
+            .chain([unread]);
+        faults.any(|faults| {
+            faults
+                .of(node)
+                .is_some_and(|fault| fault.denied != Some(Denied::Key))
+        })
     };
-    let up = nodes.iter().enumerate().map(|(node, there)| (labels(&[("node", there.name())]), u8::from(!fails(node))));
+    let up = nodes
+        .iter()
+        .enumerate()
+        .map(|(node, there)| (labels(&[("node", there.name())]), u8::from(!fails(node))));
     NODE_UP.write(&mut text, up);
     text + END
 }

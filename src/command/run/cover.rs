@@ -1,4 +1,5 @@
-//! The locks that cover the command: our own, or those of the outer rlock in whose command we are nested.
+//! The locks that cover the command: our own, or those of the outer rlock in whose command we are
+//! nested.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -25,7 +26,8 @@ use crate::report::{Event as Report, Reporter};
 pub(super) enum Cover {
     /// Our own locks, which we renew and give back.
     Own(Holdings),
-    /// The locks of an outer rlock, which renews them and gives them back, and that rlock as the nodes described it for each.
+    /// The locks of an outer rlock, which renews them and gives them back, and that rlock as the
+    /// nodes described it for each.
     Outer(OuterRun, Vec<Occupant>),
 }
 
@@ -46,14 +48,15 @@ impl Cover {
         }
     }
 
-    /// Returns the number of the command's slot of each lock, if they are of a kind with slots. Under an exclusive lock there
-    /// is one.
+    /// Returns the number of the command's slot of each lock, if they are of a kind with slots.
+    /// Under an exclusive lock there is one.
     pub(super) fn slots(&self, mode: Mode) -> Vec<u16> {
         match self {
             Self::Own(holdings) => holdings.slots().flatten().collect(),
-            Self::Outer(_, holders) if mode.number().is_some() => {
-                holders.iter().map(|holder| holder.seat.index.max(1)).collect()
-            }
+            Self::Outer(_, holders) if mode.number().is_some() => holders
+                .iter()
+                .map(|holder| holder.seat.index.max(1))
+                .collect(),
             Self::Outer(..) => Vec::new(),
         }
     }
@@ -66,29 +69,46 @@ impl Cover {
         }
     }
 
-    /// Listens for runs that are nested in the command. Under an outer lock they connect to the outer rlock instead.
-    pub(super) fn listen(&self, options: &PolicyOptions, guard: &Guard) -> io::Result<Option<NestedRuns>> {
+    /// Listens for runs that are nested in the command. Under an outer lock they connect to the
+    /// outer rlock instead.
+    pub(super) fn listen(
+        &self,
+        options: &PolicyOptions,
+        guard: &Guard,
+    ) -> io::Result<Option<NestedRuns>> {
         match self {
             Self::Own(holdings) => {
-                let held =
-                    holdings.grants().fold(OuterLocks::default(), |held, (token, fence)| held.with(token, fence));
+                let held = holdings
+                    .grants()
+                    .fold(OuterLocks::default(), |held, (token, fence)| {
+                        held.with(token, fence)
+                    });
                 NestedRuns::listen(held, options.schedule.ttl(), guard.end_for_nested()?).map(Some)
             }
             Self::Outer(..) => Ok(None),
         }
     }
 
-    /// Reports the next change. Returns the policy's event for it, and the lock that is lost. Cancel safe.
+    /// Reports the next change. Returns the policy's event for it, and the lock that is lost.
+    /// Cancel safe.
     pub(super) async fn next(&mut self, report: &Reporter) -> (Option<Event>, Option<usize>) {
         let holdings = match self {
             Self::Own(holdings) => holdings,
-            // Without new terms the outer rlock has ended, and another client may have the lock by now.
+            // Without new terms the outer rlock has ended, and another client may have the lock by
+            // now.
             Self::Outer(outer, _) => {
                 let terms = outer.next().await;
-                return (Some(terms.map_or(Event::Lost(Loss::TakenOver), Event::TermsReceived)), None);
+                return (
+                    Some(terms.map_or(Event::Lost(Loss::TakenOver), Event::TermsReceived)),
+                    None,
+                );
             }
         };
-        let Changed { lock, change, deadline } = holdings.next().await;
+        let Changed {
+            lock,
+            change,
+            deadline,
+        } = holdings.next().await;
         report_change(&report.of(&report.keys[lock]), &change);
         let event = match change {
             Change::Extended(_) => deadline.map(Event::Extended),
@@ -105,12 +125,15 @@ impl Cover {
         match self {
             Self::Own(holdings) => {
                 let lock = holdings.weakest();
-                let faults = holdings.faults(lock).map(|(node, fault)| format!("{node}: {fault}"));
+                let faults = holdings
+                    .faults(lock)
+                    .map(|(node, fault)| format!("{node}: {fault}"));
                 let faults = faults.collect::<Vec<_>>().join("; ");
                 let why = match loss {
                     Some(_) => faults,
                     None if faults.is_empty() => {
-                        "it could not be renewed in time: rlock itself was stopped or overloaded".to_owned()
+                        "it could not be renewed in time: rlock itself was stopped or overloaded"
+                            .to_owned()
                     }
                     None => format!("it could not be renewed in time: {faults}"),
                 };
@@ -121,7 +144,9 @@ impl Cover {
                 let why = if loss.is_some() {
                     format!("the outer rlock ended or lost it ({who})")
                 } else {
-                    format!("the outer rlock is stopping its command, or was stopped itself ({who})")
+                    format!(
+                        "the outer rlock is stopping its command, or was stopped itself ({who})"
+                    )
                 };
                 (0, why)
             }
@@ -133,7 +158,8 @@ impl Cover {
         matches!(self, Self::Outer(..))
     }
 
-    /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is dead, or has ended by itself.
+    /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is
+    /// dead, or has ended by itself.
     pub(super) async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
         match self {
             Self::Own(holdings) => holdings.release(remains).await,
@@ -152,8 +178,13 @@ impl Cover {
 /// Reports what has become of one lock's lease, unless it is lost.
 pub(in crate::command) fn report_change(report: &Reporter, change: &Change) {
     match change {
-        Change::Extended(until) => report.say(&Report::Renewed { left: until.since(clock::now()) }),
-        Change::Trouble(node, fault) => report.say(&Report::RenewalFailed { node, why: &fault.why }),
+        Change::Extended(until) => report.say(&Report::Renewed {
+            left: until.since(clock::now()),
+        }),
+        Change::Trouble(node, fault) => report.say(&Report::RenewalFailed {
+            node,
+            why: &fault.why,
+        }),
         Change::Refused(node, fault) => report.say(&Report::Refused { node, fault }),
         Change::Lost(_) | Change::Shielded(_) | Change::Unshielded => {}
     }

@@ -1,10 +1,15 @@
-//! The work of a guard whose rlock has gone: it says so, gives the locks back, and writes the metrics of the end.
+//! The work of a guard whose rlock has gone: it says so, gives the locks back, and writes the
+//! metrics of the end.
 //!
 //! 1. The command is dead by then. Until that the guard allocates nothing for any of this.
-//! 2. It keeps no descriptor that a caller of rlock waits on: stderr is closed before the first node is asked.
-//! 3. Files of passwords and certificates are read again, for they may have changed since rlock was started.
-//! 4. A release is repeated until a majority has answered it, for as long as the lease may last, and for [`LONGEST`] at most.
-//! 5. Its new connection may overtake a request of the dead rlock. So it is sent once more, a node timeout later.
+//! 2. It keeps no descriptor that a caller of rlock waits on: stderr is closed before the first
+//!    node is asked.
+//! 3. Files of passwords and certificates are read again, for they may have changed since rlock was
+//!    started.
+//! 4. A release is repeated until a majority has answered it, for as long as the lease may last,
+//!    and for [`LONGEST`] at most.
+//! 5. Its new connection may overtake a request of the dead rlock. So it is sent once more, a node
+//!    timeout later.
 
 use std::io;
 use std::rc::Rc;
@@ -38,21 +43,29 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
     let begun = SystemTime::now();
     Rc::new(move |left| {
         if left.killed_since.is_some() {
-            report::say_at_once(settings.lock.report.log, &Event::RlockKilled, &settings.lock.report.keys);
+            report::say_at_once(
+                settings.lock.report.log,
+                &Event::RlockKilled,
+                &settings.lock.report.keys,
+            );
         }
         // SAFETY: the guard has no other use for it.
         unsafe { libc::close(libc::STDERR_FILENO) };
         let run = left.killed_since.map(|since| killed(&settings, since));
         if gives_back(&settings.lock) && left.locks.iter().any(Option::is_some) {
             let fresh = RunSettings::new(args.clone(), &sources);
-            give_back(fresh.as_ref().map_or(&settings.lock, |fresh| &fresh.lock), &left.locks, run.as_ref());
+            give_back(
+                fresh.as_ref().map_or(&settings.lock, |fresh| &fresh.lock),
+                &left.locks,
+                run.as_ref(),
+            );
         }
         record(&settings, begun, &left);
     })
 }
 
-/// Whether a guard gives these locks back. One on this machine ends with the guard, which has its descriptor. With --lock-delay the lock
-/// outlasts a killed rlock.
+/// Whether a guard gives these locks back. One on this machine ends with the guard, which has its
+/// descriptor. With --lock-delay the lock outlasts a killed rlock.
 pub(super) fn gives_back(lock: &LockSettings) -> bool {
     lock.place.local().is_none() && lock.schedule.term().lock_delay().is_zero()
 }
@@ -62,7 +75,14 @@ fn killed(settings: &RunSettings, since: Instant) -> Run {
     let Identity { host, user } = Identity::new();
     let end = clock::unix_millis(SystemTime::now());
     let start = end.saturating_sub(millis(clock::now().since(since)));
-    Run { host, user, cmd: settings.name.clone(), start, end, ..Run::default() }
+    Run {
+        host,
+        user,
+        cmd: settings.name.clone(),
+        start,
+        end,
+        ..Run::default()
+    }
 }
 
 fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: Option<&Run>) {
@@ -71,22 +91,30 @@ fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: 
             let ends = clock::now() + lock.schedule.ttl().min(LONGEST);
             let nodes = open_each(lock)?;
             let held = lock.keys.iter().zip(&nodes).zip(locks);
-            let held = held.filter_map(|((key, nodes), held)| held.map(|(token, fence)| (key, nodes, token, fence)));
+            let held = held.filter_map(|((key, nodes), held)| {
+                held.map(|(token, fence)| (key, nodes, token, fence))
+            });
             join_all(held.map(|(key, nodes, token, fence)| {
                 let token = Token::of_uuid(token);
-                let note = run.cloned().zip(fence).map(|(run, fence)| Note::of(run, fence, token));
+                let note = run
+                    .cloned()
+                    .zip(fence)
+                    .map(|(run, fence)| Note::of(run, fence, token));
                 released(lock, nodes, key, token, note, ends)
             }))
             .await;
             Ok(())
         });
     };
-    // A guard that replaced another was forked within rlock's runtime, and to tokio its first thread still runs that.
+    // A guard that replaced another was forked within rlock's runtime, and to tokio its first
+    // thread still runs that.
     if tokio::runtime::Handle::try_current().is_err() {
         return work();
     }
     std::thread::scope(|scope| {
-        let _ = std::thread::Builder::new().spawn_scoped(scope, work).map(std::thread::ScopedJoinHandle::join);
+        let _ = std::thread::Builder::new()
+            .spawn_scoped(scope, work)
+            .map(std::thread::ScopedJoinHandle::join);
     });
 }
 
@@ -99,7 +127,11 @@ async fn released(
     ends: Instant,
 ) -> io::Result<()> {
     let (limit, mut alarm) = (lock.schedule.node_timeout(), Alarm::new()?);
-    while outside::release(nodes, key, token, note.clone(), limit).await.is_majority(nodes.quorum()).is_none() {
+    while outside::release(nodes, key, token, note.clone(), limit)
+        .await
+        .is_majority(nodes.quorum())
+        .is_none()
+    {
         let next = clock::now() + lock.schedule.retry();
         if next >= ends {
             return Ok(());
@@ -113,11 +145,23 @@ async fn released(
 
 /// Writes the metrics of a run whose command the guard has killed.
 fn record(settings: &RunSettings, begun: SystemTime, left: &Left) {
-    let (Some(directory), Some(since)) = (&settings.metrics, left.killed_since) else { return };
+    let (Some(directory), Some(since)) = (&settings.metrics, left.killed_since) else {
+        return;
+    };
     let end = End::killed();
-    let begun = begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let begun = begun
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let started = end.at.saturating_sub(clock::now().since(since));
     for key in settings.lock.keys.iter() {
-        let _ = metrics::write(directory, key, &Record { begun, started: Some(started), end: Some(end) });
+        let _ = metrics::write(
+            directory,
+            key,
+            &Record {
+                begun,
+                started: Some(started),
+                end: Some(end),
+            },
+        );
     }
 }

@@ -41,22 +41,34 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
     let settings = Rc::new(RunSettings::new(args.clone(), sources)?);
     process_tree::check_proc().map_err(|error| {
         let (outcome, why) = unusable_proc(&error);
-        Failure::about(&settings.lock.keys, outcome, format!("{why}; nothing was run"))
+        Failure::about(
+            &settings.lock.keys,
+            outcome,
+            format!("{why}; nothing was run"),
+        )
     })?;
     block_sigttou();
     prctl::set_name(process_tree::RLOCK)?;
     // Forked while rlock has one thread and no connection.
     let guard = Guard::start(heir::of(&settings, args, sources.clone()));
     let guard = guard.map_err(|error| {
-        let why = format!("cannot start the guard: {}; nothing was run", told_of_system(&error));
+        let why = format!(
+            "cannot start the guard: {}; nothing was run",
+            told_of_system(&error)
+        );
         Failure::about(&settings.lock.keys, Outcome::System, why)
     })?;
     warn_of_note(&settings.lock);
     let report = &settings.lock.report;
-    let mut metrics = settings.metrics.as_ref().map(|directory| Metrics::new(directory, &settings.lock.keys));
+    let mut metrics = settings
+        .metrics
+        .as_ref()
+        .map(|directory| Metrics::new(directory, &settings.lock.keys));
     let ran = block_on(run_async(&settings, inherited, guard, &mut metrics));
     if let Some(metrics) = metrics {
-        let outcome = ran.as_ref().map_or_else(exit::outcome_of, |outcome| *outcome);
+        let outcome = ran
+            .as_ref()
+            .map_or_else(exit::outcome_of, |outcome| *outcome);
         metrics.ended(outcome, report);
     }
     let outcome = ran?;
@@ -69,10 +81,16 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
 
 fn unusable_proc(error: &io::Error) -> (Outcome, String) {
     if is_shortage(error) {
-        return (Outcome::System, format!("cannot read /proc: {}", told_of_system(error)));
+        return (
+            Outcome::System,
+            format!("cannot read /proc: {}", told_of_system(error)),
+        );
     }
     let remedy = "mount a /proc of this namespace (unshare --mount-proc)";
-    (Outcome::Config, format!("/proc: {error}, so rlock could not see a command end; {remedy}"))
+    (
+        Outcome::Config,
+        format!("/proc: {error}, so rlock could not see a command end; {remedy}"),
+    )
 }
 
 async fn run_async(
@@ -87,13 +105,16 @@ async fn run_async(
     // Made here for the supervision too: at the command's start there may be no descriptor left.
     let mut alarm = Alarm::new()?;
     let purpose = Purpose::Command(&settings.name, &guard);
-    let waited = acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm).await?;
+    let waited =
+        acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm).await?;
     let cover = match waited {
         Acquired::Won(holdings) => Cover::Own(holdings),
         // The outer rlock releases the lock, and knows of no success inside its command.
         Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
-            let why = "and this is part of its command, whose success alone counts: give --once outside";
-            let failure = failures::forbidden_by(&holders[0], format!("{}, {why}", holders[0].named()));
+            let why =
+                "and this is part of its command, whose success alone counts: give --once outside";
+            let failure =
+                failures::forbidden_by(&holders[0], format!("{}, {why}", holders[0].named()));
             return Err(failure.of(&settings.lock.keys).into());
         }
         Acquired::Nested(outer, holders) => {
@@ -117,7 +138,9 @@ async fn run_async(
             if let Some(metrics) = metrics {
                 metrics.started();
             }
-            Job::new(started, guard, signals, alarm).supervise(&settings.lock, settings.remains, cover).await
+            Job::new(started, guard, signals, alarm)
+                .supervise(&settings.lock, settings.remains, cover)
+                .await
         }
         Err(error) => {
             let end = match &cover {
@@ -140,7 +163,9 @@ fn start(
 ) -> io::Result<Started> {
     signals.catch_for_command()?;
     let mut command = Command::new(&settings.argv[0]);
-    command.args(&settings.argv[1..]).envs(settings.environment.iter().cloned());
+    command
+        .args(&settings.argv[1..])
+        .envs(settings.environment.iter().cloned());
     let contain = settings.policy.contain;
     if contain {
         // rlock adopts orphans, so it finds them even if they changed group or session.
@@ -157,37 +182,66 @@ fn start(
     report::settle();
     let leader = Leader::start(&mut command, inherited, guard, policy.guard_kills_at())?;
     signals.reap_all_but(&[guard.pid(), leader.group()]);
-    Ok((ProcessTree::new(leader.group(), before), leader, policy, nested))
+    Ok((
+        ProcessTree::new(leader.group(), before),
+        leader,
+        policy,
+        nested,
+    ))
 }
 
-/// Returns the failure of a command that `error` kept from starting. `lock` says whether the lock was released.
+/// Returns the failure of a command that `error` kept from starting. `lock` says whether the lock
+/// was released.
 fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failure {
     let program = &settings.argv[0];
     let typed = program.to_string_lossy();
-    let more = if typed.contains(char::is_whitespace) { " …" } else { "" };
+    let more = if typed.contains(char::is_whitespace) {
+        " …"
+    } else {
+        ""
+    };
     let command = escape::text(&without_secrets(&typed)) + more;
     let (outcome, why) = match error.raw_os_error() {
         Some(libc::ENOENT) if spawn::existing(program).is_some() => {
             let why = "it is there, but the interpreter that its first line names (#!), or its loader (ld.so), is not";
-            (Outcome::NotFound, format!("{why}; a line that ends with a carriage return names none"))
+            (
+                Outcome::NotFound,
+                format!("{why}; a line that ends with a carriage return names none"),
+            )
         }
-        Some(libc::ENOENT) if typed.starts_with(['/', '.']) => (Outcome::NotFound, "not found".to_owned()),
+        Some(libc::ENOENT) if typed.starts_with(['/', '.']) => {
+            (Outcome::NotFound, "not found".to_owned())
+        }
         Some(libc::ENOENT) => {
             let why = "not found; a line or a word for a shell (cd, A=1) goes behind -c";
             (Outcome::NotFound, why.to_owned())
         }
-        Some(libc::ENOEXEC) => (Outcome::CannotExecute, format!("{error} (does the script begin with #!?)")),
-        Some(TOO_LATE) => (Outcome::Lost, "the lease was over before it could be started".to_owned()),
+        Some(libc::ENOEXEC) => (
+            Outcome::CannotExecute,
+            format!("{error} (does the script begin with #!?)"),
+        ),
+        Some(TOO_LATE) => (
+            Outcome::Lost,
+            "the lease was over before it could be started".to_owned(),
+        ),
         _ if is_shortage(error) => (Outcome::System, error.to_string()),
         _ => (Outcome::CannotExecute, error.to_string()),
     };
-    Failure::about(&settings.lock.keys, outcome, format!("{command}: {why}{lock}"))
+    Failure::about(
+        &settings.lock.keys,
+        outcome,
+        format!("{command}: {why}{lock}"),
+    )
 }
 
 /// Sets the variables that describe the locks.
 fn set_lock_variables(command: &mut Command, settings: &RunSettings, cover: &Cover) {
     let grants = cover.grants();
-    let held = grants.iter().fold(settings.lock.outer.clone(), |held, (token, fence)| held.with(*token, *fence));
+    let held = grants
+        .iter()
+        .fold(settings.lock.outer.clone(), |held, (token, fence)| {
+            held.with(*token, *fence)
+        });
     command.env("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)));
     command.env("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)));
     command.env(outer::VARIABLE, held.to_string());
@@ -203,8 +257,8 @@ fn set_lock_variables(command: &mut Command, settings: &RunSettings, cover: &Cov
     }
 }
 
-/// Sets and returns the mark by which the guard finds the command's processes: one of the tokens. For a nested run no token can
-/// be the mark: the outer command's processes have it too.
+/// Sets and returns the mark by which the guard finds the command's processes: one of the tokens.
+/// For a nested run no token can be the mark: the outer command's processes have it too.
 fn set_mark(command: &mut Command, cover: &Cover) -> Uuid {
     if let Cover::Own(holdings) = cover
         && let Some((token, _)) = holdings.grants().next()

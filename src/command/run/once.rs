@@ -1,4 +1,5 @@
-//! `--once`: the end of a run whose command is not started, because another run has succeeded or because too few nodes tell.
+//! `--once`: the end of a run whose command is not started, because another run has succeeded or
+//! because too few nodes tell.
 
 use super::cover::Cover;
 use crate::command::common::report_releases;
@@ -18,17 +19,26 @@ pub(super) async fn unless_done(
 ) -> anyhow::Result<Result<Cover, Outcome>> {
     let (lock, report) = (&settings.lock, &settings.lock.report);
     let before = match (&cover, settings.remains.once) {
-        (Cover::Own(holdings), Some(within)) => run_before(nodes, &lock.keys[0], lock.schedule, holdings, within).await,
+        (Cover::Own(holdings), Some(within)) => {
+            run_before(nodes, &lock.keys[0], lock.schedule, holdings, within).await
+        }
         _ => Ok(Ok(None)),
     };
     match before {
         Ok(Ok(None)) => Ok(Ok(cover)),
         Ok(Ok(Some(run))) => {
             report.say_to_user(&Event::RunBefore { run: &run });
-            let remains = Remains { earlier: Some(run), once: settings.remains.once, ..Remains::default() };
+            let remains = Remains {
+                earlier: Some(run),
+                once: settings.remains.once,
+                ..Remains::default()
+            };
             let freed = cover.release(&remains).await;
             report_releases(report, &freed);
-            if freed.iter().any(|freed| matches!(freed, ReleaseOutcome::Unconfirmed(_))) {
+            if freed
+                .iter()
+                .any(|freed| matches!(freed, ReleaseOutcome::Unconfirmed(_)))
+            {
                 report.say(&Event::SuccessUnknown);
             }
             Ok(Err(Outcome::Done))
@@ -36,8 +46,11 @@ pub(super) async fn unless_done(
         Ok(Err(faults)) => {
             cover.give_up(report).await;
             // Without a fault the nodes answer, and too few of them have the lock as ours any more.
-            let blocked =
-                if faults.is_empty() { Blocked::TooLate } else { Blocked::Unreachable(faults, nodes.quorum()) };
+            let blocked = if faults.is_empty() {
+                Blocked::TooLate
+            } else {
+                Blocked::Unreachable(faults, nodes.quorum())
+            };
             Err(failures::unreachable(&blocked).of(&lock.keys).into())
         }
         Err(error) => {

@@ -1,4 +1,5 @@
-//! Supervises the running command: collects events, passes them to the policy and carries out its actions.
+//! Supervises the running command: collects events, passes them to the policy and carries out its
+//! actions.
 
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +39,8 @@ pub(super) struct Job {
     signals: Signals,
     terminal: Terminal,
     alarm: Alarm,
-    /// Runs nested in the command. `None` where they connect to an outer rlock, and once the lock is given back.
+    /// Runs nested in the command. `None` where they connect to an outer rlock, and once the lock
+    /// is given back.
     nested: Option<NestedRuns>,
     started: Instant,
     loss: Option<Loss>,
@@ -56,7 +58,12 @@ pub(super) struct Job {
 pub(super) type Started = (ProcessTree, Leader, Policy, Option<NestedRuns>);
 
 impl Job {
-    pub(super) fn new((tree, leader, policy, nested): Started, guard: Guard, signals: Signals, alarm: Alarm) -> Self {
+    pub(super) fn new(
+        (tree, leader, policy, nested): Started,
+        guard: Guard,
+        signals: Signals,
+        alarm: Alarm,
+    ) -> Self {
         Self {
             tree,
             leader,
@@ -86,24 +93,45 @@ impl Job {
         self.terminal.take_back(self.tree.group());
         // The command is dead, or has ended by itself and its background processes may go on.
         self.guard.disarm();
-        let ending = if self.unguarded.is_none() { self.policy.ending(self.loss) } else { Ending::LockLost };
-        let (outer, status, lasted) = (cover.is_outer(), self.policy.exit_status(), clock::now().since(self.started));
+        let ending = if self.unguarded.is_none() {
+            self.policy.ending(self.loss)
+        } else {
+            Ending::LockLost
+        };
+        let (outer, status, lasted) = (
+            cover.is_outer(),
+            self.policy.exit_status(),
+            clock::now().since(self.started),
+        );
         let run = Some(ended(status, lasted));
-        let remains = Remains { run, ..remains.after(ending, self.started, clock::now()) };
-        lock.report.say(&Report::Ended { outer, status, run: lasted });
+        let remains = Remains {
+            run,
+            ..remains.after(ending, self.started, clock::now())
+        };
+        lock.report.say(&Report::Ended {
+            outer,
+            status,
+            run: lasted,
+        });
         let freed = cover.release(&remains).await;
         self.leader.reap();
         if let Some(error) = &self.unguarded {
-            let told = format!("the guard has ended and another cannot be started ({error}); the command was killed");
+            let told = format!(
+                "the guard has ended and another cannot be started ({error}); the command was killed"
+            );
             return Err(Failure::about(&lock.keys, Outcome::Lost, told).into());
         }
         for (key, freed) in lock.keys.iter().zip(&freed) {
             let report = lock.report.of(key);
             match (freed, remains.parked) {
-                (ReleaseOutcome::Ours, Some(parking)) => report.say(&Report::Parked { left: parking.left }),
+                (ReleaseOutcome::Ours, Some(parking)) => {
+                    report.say(&Report::Parked { left: parking.left });
+                }
                 // A loss that the policy knows of was reported already.
                 _ if !self.policy.was_kept() => {}
-                (ReleaseOutcome::NotOurs(how), _) => report.say(&Report::LostUnnoticed { how: *how }),
+                (ReleaseOutcome::NotOurs(how), _) => {
+                    report.say(&Report::LostUnnoticed { how: *how });
+                }
                 _ => report_release(&report, freed),
             }
             if remains.once.is_some() && matches!(freed, ReleaseOutcome::Unconfirmed(_)) {
@@ -111,11 +139,17 @@ impl Job {
             }
         }
         leave(self.guard, lock, &remains, &freed);
-        Ok(self.policy.outcome(!freed.iter().any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_)))))
+        Ok(self.policy.outcome(
+            !freed
+                .iter()
+                .any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))),
+        ))
     }
 
     async fn watch(&mut self, report: &Reporter, cover: &mut Cover) {
-        report.say(&Report::Running { pid: self.tree.group().as_raw() });
+        report.say(&Report::Running {
+            pid: self.tree.group().as_raw(),
+        });
         loop {
             let event = self.next_event(report, cover).await;
             if self.handle(event, cover, report) {
@@ -124,11 +158,16 @@ impl Job {
         }
     }
 
-    /// Waits for the next event. The clock is polled first: after a suspend, its deadline overrules all other events.
+    /// Waits for the next event. The clock is polled first: after a suspend, its deadline overrules
+    /// all other events.
     async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> Event {
         let polls = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
-        let wake_at = if polls { wake_at.min(clock::now() + self.poll_pause()) } else { wake_at };
+        let wake_at = if polls {
+            wake_at.min(clock::now() + self.poll_pause())
+        } else {
+            wake_at
+        };
         tokio::select! {
             biased;
             () = self.alarm.reached(wake_at.min(self.tells_at)) => {
@@ -157,7 +196,8 @@ impl Job {
         process_tree::pause(now.since(begin), process_tree::LONGEST_PAUSE)
     }
 
-    /// Whether no process of the command can run any more. After the kill, processes that still appear are killed too.
+    /// Whether no process of the command can run any more. After the kill, processes that still
+    /// appear are killed too.
     fn is_gone(&mut self) -> bool {
         if self.killed {
             self.tree.kill_living().unwrap_or(false)
@@ -169,7 +209,9 @@ impl Job {
     fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> Event {
         if caught.signal != Signal::SIGCHLD {
             if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
-                report.say(&Report::Forwarded { signal: caught.signal });
+                report.say(&Report::Forwarded {
+                    signal: caught.signal,
+                });
             }
             return Event::CaughtSignal(caught);
         }
@@ -177,7 +219,8 @@ impl Job {
             Ok(false) => {}
             Ok(true) => {
                 self.tree.set_guard(self.guard.pid());
-                self.signals.reap_all_but(&[self.guard.pid(), self.leader.group()]);
+                self.signals
+                    .reap_all_but(&[self.guard.pid(), self.leader.group()]);
                 report.say(&Report::GuardReplaced);
             }
             Err(error) => self.unguarded = Some(error),
@@ -195,11 +238,13 @@ impl Job {
         }
     }
 
-    /// Passes `event` to the policy and carries out its actions. Returns whether the command is over.
+    /// Passes `event` to the policy and carries out its actions. Returns whether the command is
+    /// over.
     fn handle(&mut self, event: Event, cover: &Cover, report: &Reporter) -> bool {
         let mut events = vec![event];
-        // The policy must hear of each admitted run before the command's end, so that the lock is kept for it. No run is
-        // admitted between two events, when the lock is lost, or once the listener is closed.
+        // The policy must hear of each admitted run before the command's end, so that the lock is
+        // kept for it. No run is admitted between two events, when the lock is lost, or once the
+        // listener is closed.
         if !matches!(event, Event::Lost(_)) {
             events.extend(self.admit_nested().map(Event::Nested));
         }
@@ -229,7 +274,10 @@ impl Job {
 
     /// Admits nested runs if the policy welcomes them. Returns whether there are any.
     fn admit_nested(&mut self) -> Option<bool> {
-        let welcome = self.policy.terms_of_nested().filter(|_| self.policy.welcomes_nested());
+        let welcome = self
+            .policy
+            .terms_of_nested()
+            .filter(|_| self.policy.welcomes_nested());
         self.nested.as_mut().map(|nested| nested.admit(welcome))
     }
 
@@ -251,7 +299,11 @@ impl Job {
     }
 
     fn extend_guard(&mut self) -> std::io::Result<()> {
-        if self.policy.is_over() { Ok(()) } else { self.guard.extend(self.policy.guard_kills_at()) }
+        if self.policy.is_over() {
+            Ok(())
+        } else {
+            self.guard.extend(self.policy.guard_kills_at())
+        }
     }
 
     fn act(&mut self, action: Action, cover: &Cover, report: &Reporter) {
@@ -269,12 +321,16 @@ impl Job {
             Action::GiveTerminal => self.terminal.give(self.tree.group()),
             Action::InterruptJob(signal) => {
                 self.terminal.take_back(self.tree.group());
-                // rlock gets it too and forwards it no more; it re-raises it once the lock is released.
+                // rlock gets it too and forwards it no more; it re-raises it once the lock is
+                // released.
                 let _ = killpg(getpgrp(), signal);
             }
             Action::SayLost(reaction) => {
                 let (lock, why) = cover.loss_cause(self.loss);
-                report.of(&report.keys[lock]).say(&Report::Lost { why: &why, reaction });
+                report.of(&report.keys[lock]).say(&Report::Lost {
+                    why: &why,
+                    reaction,
+                });
             }
             Action::SayTimeIsUp => report.say(&Report::TimeIsUp),
             Action::SayLingering => {
@@ -294,7 +350,8 @@ impl Job {
         Event::Resumed(self.terminal.foreground(self.tree.group()), continued)
     }
 
-    /// Tells once of processes of the command if they are `there` some time after its end or the kill, and of nested runs after that.
+    /// Tells once of processes of the command if they are `there` some time after its end or the
+    /// kill, and of nested runs after that.
     fn report_survivors(&mut self, there: bool, report: &Reporter) {
         if clock::now() < self.tells_at {
             return;
@@ -304,9 +361,13 @@ impl Job {
             report.say(&Report::NestedUnkillable);
         }
         if there && self.killed {
-            report.say(&Report::Unkillable { group: self.tree.group().as_raw() });
+            report.say(&Report::Unkillable {
+                group: self.tree.group().as_raw(),
+            });
         } else if there {
-            report.progress(&Report::EndingLeftovers { count: self.tree.count().unwrap_or(0) });
+            report.progress(&Report::EndingLeftovers {
+                count: self.tree.count().unwrap_or(0),
+            });
         }
     }
 }
@@ -315,17 +376,28 @@ impl Job {
 fn ended(status: Option<ExitStatus>, lasted: Duration) -> Run {
     let (exit, signal) = status.map_or((None, None), ExitStatus::parts);
     let end = clock::unix_millis(SystemTime::now());
-    Run { start: end.saturating_sub(millis(lasted)), end, exit, signal, ..Run::default() }
+    Run {
+        start: end.saturating_sub(millis(lasted)),
+        end,
+        exit,
+        signal,
+        ..Run::default()
+    }
 }
 
-/// Ends the guard, or leaves it the locks whose release no majority has confirmed. It parks none, and knows of no success.
+/// Ends the guard, or leaves it the locks whose release no majority has confirmed. It parks none,
+/// and knows of no success.
 fn leave(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseOutcome]) {
     let is_open = |freed: &ReleaseOutcome| matches!(freed, ReleaseOutcome::Unconfirmed(_));
     let leaves = remains.parked.is_some() || remains.once.is_some();
     if !heir::gives_back(lock) || leaves || !freed.iter().any(is_open) {
         return;
     }
-    for (which, _) in freed.iter().enumerate().filter(|(_, freed)| !is_open(freed)) {
+    for (which, _) in freed
+        .iter()
+        .enumerate()
+        .filter(|(_, freed)| !is_open(freed))
+    {
         guard.does_not_hold(which);
     }
     guard.outlive();

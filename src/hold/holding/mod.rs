@@ -1,8 +1,9 @@
-//! A lock that is held: renewed in time, healed where a node has forgotten it, given back at the end.
+//! A lock that is held: renewed in time, healed where a node has forgotten it, given back at the
+//! end.
 //!
-//! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy` decides what that means
-//! for the command. The file `upkeep.rs` keeps each node's rhythm, and `tenures.rs` hears nodes that
-//! gain a tenure and nodes that lost ours.
+//! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy`
+//! decides what that means for the command. The file `upkeep.rs` keeps each node's rhythm, and
+//! `tenures.rs` hears nodes that gain a tenure and nodes that lost ours.
 
 mod tenures;
 #[cfg(test)]
@@ -29,7 +30,8 @@ use crate::lock::token::Token;
 use crate::store::{Claim, ForceUnlock, Node, Pending, QueueAction, Release, Renewal};
 use upkeep::Upkeep;
 
-/// Time after which a holder listens to the nodes, so that `rlock break` reaches it at once. It needs another connection to each.
+/// Time after which a holder listens to the nodes, so that `rlock break` reaches it at once. It
+/// needs another connection to each.
 const LISTENS_AFTER: Duration = Duration::from_secs(1);
 
 /// A held lock.
@@ -50,7 +52,8 @@ pub struct Holding {
     broken: Option<Breaker>,
     /// D as the caller was last told.
     told_deadline: Option<Instant>,
-    /// When to begin to listen; `None` once it does. A shorter run is spared the connection that can be told something.
+    /// When to begin to listen; `None` once it does. A shorter run is spared the connection that
+    /// can be told something.
     listens_at: Option<Instant>,
 }
 
@@ -70,7 +73,8 @@ pub(super) type Replies = FuturesUnordered<Pending<(usize, Instant, Renewal)>>;
 enum Stage {
     /// Keeping the lease.
     Keeping,
-    /// The lease was lost, and no other client is known to have the lock. The key is a shield until the command is dead.
+    /// The lease was lost, and no other client is known to have the lock. The key is a shield until
+    /// the command is dead.
     Shielding,
     /// Others have the lock; there is nothing to keep.
     Over,
@@ -94,18 +98,33 @@ pub enum Change {
 }
 
 impl Holding {
-    /// A lock that was won just now. `open`: for each node that has not answered the attempt yet, when it was asked; its reply is among
-    /// those of `late`.
-    pub(super) fn new(nodes: Nodes, grant: Grant, alarm: Alarm, open: &[Option<Instant>], late: Replies) -> Self {
-        let Grant { claim, schedule, fence, lease } = grant;
+    /// A lock that was won just now. `open`: for each node that has not answered the attempt yet,
+    /// when it was asked; its reply is among those of `late`.
+    pub(super) fn new(
+        nodes: Nodes,
+        grant: Grant,
+        alarm: Alarm,
+        open: &[Option<Instant>],
+        late: Replies,
+    ) -> Self {
+        let Grant {
+            claim,
+            schedule,
+            fence,
+            lease,
+        } = grant;
         let now = clock::now();
-        // Counted from the request, as the lease is. A lease without an end is checked in the same rhythm.
+        // Counted from the request, as the lease is. A lease without an end is checked in the same
+        // rhythm.
         let later = now + schedule.renew_every();
-        let rhythm = lease.deadline().map_or(later, |deadline| schedule.renew_at(deadline).min(later));
+        let rhythm = lease
+            .deadline()
+            .map_or(later, |deadline| schedule.renew_at(deadline).min(later));
         let upkeep = (0..nodes.len()).map(|node| {
             let (due, asked) = match open[node] {
                 Some(asked) => (asked + schedule.node_timeout(), Some(asked)),
-                // Later, so that a short command is not delayed. One vote more is of use to a longer one.
+                // Later, so that a short command is not delayed. One vote more is of use to a
+                // longer one.
                 None if lease.wants_healing(node) => (now + upkeep::pause(schedule), None),
                 None => (rhythm, None),
             };
@@ -156,7 +175,10 @@ impl Holding {
 
     /// Returns the open files that are the lock, where there are any.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        self.nodes.iter().flat_map(|node| node.descriptors()).collect()
+        self.nodes
+            .iter()
+            .flat_map(|node| node.descriptors())
+            .collect()
     }
 
     /// Returns D: until then no other client can hold the lock.
@@ -166,7 +188,10 @@ impl Holding {
 
     /// Returns the nodes that fail just now, and why.
     pub fn faults(&self) -> impl Iterator<Item = (&str, &Fault)> {
-        self.upkeep.iter().zip(self.nodes.iter()).filter_map(|(u, node)| Some((node.name(), u.fault.as_ref()?)))
+        self.upkeep
+            .iter()
+            .zip(self.nodes.iter())
+            .filter_map(|(u, node)| Some((node.name(), u.fault.as_ref()?)))
     }
 
     /// Returns the next change. May be dropped and called again; requests go on.
@@ -175,7 +200,12 @@ impl Holding {
             if self.stage == Stage::Over {
                 return std::future::pending().await;
             }
-            let due = self.upkeep.iter().map(|u| u.due).min().unwrap_or(Instant::NEVER);
+            let due = self
+                .upkeep
+                .iter()
+                .map(|u| u.due)
+                .min()
+                .unwrap_or(Instant::NEVER);
             let due = due.min(self.listens_at.unwrap_or(Instant::NEVER));
             let change = tokio::select! {
                 biased;
@@ -212,15 +242,20 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         (upkeep.asked, upkeep.asked_last, upkeep.hinted_meanwhile) = (Some(now), now, false);
         upkeep.due = now + self.schedule.node_timeout();
-        let reply = if self.lease.wants_healing(node) || self.stage != Stage::Keeping || self.broken.is_some() {
+        let reply = if self.lease.wants_healing(node)
+            || self.stage != Stage::Keeping
+            || self.broken.is_some()
+        {
             // After the lease nothing is set where another client may have had the lock.
-            let told =
-                upkeep.told_counter.filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
+            let told = upkeep
+                .told_counter
+                .filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
             self.nodes[node].heal(&self.claim.healing(self.fence, told))
         } else {
             self.nodes[node].renew(&self.claim.renewal(self.fence))
         };
-        self.replies.push(Box::pin(async move { (node, now, reply.await) }));
+        self.replies
+            .push(Box::pin(async move { (node, now, reply.await) }));
     }
 
     fn heard(&mut self, node: usize, asked: Instant, renewal: Renewal) -> Option<Change> {
@@ -228,18 +263,24 @@ impl Holding {
             return None;
         }
         let timely = self.upkeep[node].asked == Some(asked);
-        // A node without a tenure gains one only while no other client can have had its key, which ends with the lease. It
-        // may say "renewed": an earlier healing may have been heard of too late, or never.
+        // A node without a tenure gains one only while no other client can have had its key, which
+        // ends with the lease. It may say "renewed": an earlier healing may have been heard of too
+        // late, or never.
         let gains = self.lease.wants_healing(node);
         let too_late = gains && self.stage == Stage::Keeping && clock::now() >= self.deadline();
         match renewal {
-            Renewal::Renewed(..) | Renewal::Healed(..) if too_late => {
-                timely.then(|| self.failed(node, Fault::new(FaultKind::Unavailable, "it was healed too late")))
-            }
+            Renewal::Renewed(..) | Renewal::Healed(..) if too_late => timely.then(|| {
+                self.failed(
+                    node,
+                    Fault::new(FaultKind::Unavailable, "it was healed too late"),
+                )
+            }),
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
             Renewal::Renewed(until, counter) => self.renewed(node, asked, until, counter),
             Renewal::Healed(until, counter) if timely => self.renewed(node, asked, until, counter),
-            Renewal::Broken(until, by) => self.was_broken(node, asked, until.filter(|_| !too_late), by),
+            Renewal::Broken(until, by) => {
+                self.was_broken(node, asked, until.filter(|_| !too_late), by)
+            }
             // A refused healing is no news: the counter has moved since it was told.
             Renewal::Lost(Revoked::Missing, counter) if gains && self.stage == Stage::Keeping => {
                 self.refused_healing(node, asked, counter);
@@ -254,35 +295,54 @@ impl Holding {
     /// Returns D, if it is not what the caller was last told.
     fn changed_deadline(&mut self) -> Option<Instant> {
         let deadline = self.lease.deadline();
-        if std::mem::replace(&mut self.told_deadline, deadline) == deadline { None } else { deadline }
+        if std::mem::replace(&mut self.told_deadline, deadline) == deadline {
+            None
+        } else {
+            deadline
+        }
     }
 
     fn trouble(&self, node: usize) -> Change {
         let fault = self.upkeep[node].fault.clone();
         let unknown = || Fault::new(FaultKind::Unknown, "no answer");
-        Change::Trouble(self.nodes[node].name().to_owned(), fault.unwrap_or_else(unknown))
+        Change::Trouble(
+            self.nodes[node].name().to_owned(),
+            fault.unwrap_or_else(unknown),
+        )
     }
 
     fn failed(&mut self, node: usize, fault: Fault) -> Change {
         let now = clock::now();
         let upkeep = &mut self.upkeep[node];
         // A node that refuses us is there, and remembers.
-        upkeep.lost_since = upkeep.lost_since.or(Some(now)).filter(|_| fault.kind != FaultKind::Refused);
+        upkeep.lost_since = upkeep
+            .lost_since
+            .or(Some(now))
+            .filter(|_| fault.kind != FaultKind::Refused);
         let pause = self.pause_after_failure(node, now);
         let upkeep = &mut self.upkeep[node];
         upkeep.asked = None;
         upkeep.due = now + pause;
         upkeep.failures = upkeep.failures.saturating_add(1);
-        let is_news = fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
+        let is_news =
+            fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
         upkeep.fault = Some(fault.clone());
-        if is_news { Change::Refused(self.nodes[node].name().to_owned(), fault) } else { self.trouble(node) }
+        if is_news {
+            Change::Refused(self.nodes[node].name().to_owned(), fault)
+        } else {
+            self.trouble(node)
+        }
     }
 
-    /// Removes our queue entry from nodes that gave no vote. `run` does this with its first renewal; `acquire` never renews.
+    /// Removes our queue entry from nodes that gave no vote. `run` does this with its first
+    /// renewal; `acquire` never renews.
     pub async fn leave_queue(&self) {
         if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
-            let left = |_, there: &dyn Node| Some(there.queue()?.leave(&self.claim.key, &ticket.waiter));
-            self.nodes.ask(super::STRAGGLERS, left, |_, ()| Ok(false)).await;
+            let left =
+                |_, there: &dyn Node| Some(there.queue()?.leave(&self.claim.key, &ticket.waiter));
+            self.nodes
+                .ask(super::STRAGGLERS, left, |_, ()| Ok(false))
+                .await;
         }
     }
 
@@ -291,15 +351,24 @@ impl Holding {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let limit = self.schedule.node_timeout();
-        let waiter = self.claim.ticket.as_ref().map(|ticket| ticket.waiter.clone());
+        let waiter = self
+            .claim
+            .ticket
+            .as_ref()
+            .map(|ticket| ticket.waiter.clone());
         let queue = waiter.map_or(QueueAction::None, QueueAction::Leave);
-        let request = self.claim.release_leaving(queue, self.fence, self.broken.clone(), remains);
+        let request = self
+            .claim
+            .release_leaving(queue, self.fence, self.broken.clone(), remains);
         let mut count = release(&self.nodes, &all, &request, limit).await;
         if request.is_success() {
             self.repeat(&request, &mut count).await;
         }
         let outcome = self.outcome(&count, begun);
-        if remains.run.is_some() && request.is_success() && matches!(outcome, ReleaseOutcome::NotOurs(_)) {
+        if remains.run.is_some()
+            && request.is_success()
+            && matches!(outcome, ReleaseOutcome::NotOurs(_))
+        {
             self.take_back(&request).await;
         }
         caught_up(&self.nodes).await;
@@ -319,14 +388,18 @@ impl Holding {
         }
     }
 
-    /// Deletes the success of a command that ended after its lock was lost, at the nodes that still had the lock and took it.
+    /// Deletes the success of a command that ended after its lock was lost, at the nodes that still
+    /// had the lock and took it.
     async fn take_back(&self, request: &Release) {
         let limit = self.schedule.node_timeout();
-        force_unlock(&self.nodes, &request.key, limit, |_| Some(ForceUnlock::Forget(request.token))).await;
+        force_unlock(&self.nodes, &request.key, limit, |_| {
+            Some(ForceUnlock::Forget(request.token))
+        })
+        .await;
     }
 
-    /// Repeats a release that a majority has not confirmed, for as long as no other client can have the lock there. A success
-    /// that too few nodes know of would be repeated.
+    /// Repeats a release that a majority has not confirmed, for as long as no other client can have
+    /// the lock there. A success that too few nodes know of would be repeated.
     async fn repeat(&mut self, request: &Release, count: &mut ReleaseCount) {
         while count.ours < self.nodes.quorum().needed() && !count.faults.is_empty() {
             let next = clock::now() + upkeep::pause(self.schedule);
@@ -334,7 +407,9 @@ impl Holding {
                 return;
             }
             self.alarm.reached(next).await;
-            let silent: Vec<usize> = (0..self.nodes.len()).filter(|&node| count.faults.of(node).is_some()).collect();
+            let silent: Vec<usize> = (0..self.nodes.len())
+                .filter(|&node| count.faults.of(node).is_some())
+                .collect();
             let again = release(&self.nodes, &silent, request, self.schedule.node_timeout()).await;
             count.ours += again.ours;
             count.revoked.extend(again.revoked);

@@ -1,4 +1,5 @@
-//! Nodes that gain a tenure, renewed or healed; and nodes that lose ours: the lease goes on without them, or is lost and the key becomes a shield.
+//! Nodes that gain a tenure, renewed or healed; and nodes that lose ours: the lease goes on without
+//! them, or is lost and the key becomes a shield.
 
 use std::time::Duration;
 
@@ -11,9 +12,16 @@ use crate::lock::lease::{Lease, Loss, Revoked};
 use crate::store::Counter;
 
 impl Holding {
-    /// Records that node `node` has our key, with a fence counter of `counter` before that. While the lease is to be kept, a
-    /// node that joins with a counter above our fence joins unproven, and the other nodes are asked at once for their word.
-    pub(super) fn renewed(&mut self, node: usize, asked: Instant, until: Instant, counter: Counter) -> Option<Change> {
+    /// Records that node `node` has our key, with a fence counter of `counter` before that. While
+    /// the lease is to be kept, a node that joins with a counter above our fence joins unproven,
+    /// and the other nodes are asked at once for their word.
+    pub(super) fn renewed(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        until: Instant,
+        counter: Counter,
+    ) -> Option<Change> {
         let is_above = counter.is_none_or(|counter| counter > self.fence.get());
         if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
             let now = clock::now();
@@ -27,7 +35,12 @@ impl Holding {
         self.extended(node, asked, until)
     }
 
-    pub(super) fn extended(&mut self, node: usize, asked: Instant, until: Instant) -> Option<Change> {
+    pub(super) fn extended(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        until: Instant,
+    ) -> Option<Change> {
         self.lease.extend(node, asked, until);
         if self.lease.wants_healing(node) {
             return None;
@@ -36,10 +49,19 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            let later = if upkeep.hinted_meanwhile { soon } else { asked + self.schedule.renew_every() };
+            let later = if upkeep.hinted_meanwhile {
+                soon
+            } else {
+                asked + self.schedule.renew_every()
+            };
             upkeep.due = if wanted { clock::now() } else { later };
         }
-        (upkeep.failures, upkeep.lost_since, upkeep.fault, upkeep.told_counter) = (0, None, None, None);
+        (
+            upkeep.failures,
+            upkeep.lost_since,
+            upkeep.fault,
+            upkeep.told_counter,
+        ) = (0, None, None, None);
         if self.listens_at.is_none() && !self.nodes.wakes(node) {
             self.listen_to(node);
         }
@@ -50,8 +72,9 @@ impl Holding {
         })
     }
 
-    /// Records that node `node` has no key of ours, and set none because its counter is not the one that the request named. It
-    /// is asked again at once with the counter that it told; later if that was tried already.
+    /// Records that node `node` has no key of ours, and set none because its counter is not the one
+    /// that the request named. It is asked again at once with the counter that it told; later if
+    /// that was tried already.
     pub(super) fn refused_healing(&mut self, node: usize, asked: Instant, counter: Counter) {
         let pause = self.pause_for_another(node);
         let upkeep = &mut self.upkeep[node];
@@ -66,7 +89,13 @@ impl Holding {
 }
 
 impl Holding {
-    pub(super) fn revoked(&mut self, node: usize, asked: Instant, how: Revoked, counter: Counter) -> Option<Change> {
+    pub(super) fn revoked(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        how: Revoked,
+        counter: Counter,
+    ) -> Option<Change> {
         let now = clock::now();
         let pause_for_another = self.pause_for_another(node);
         let upkeep = &mut self.upkeep[node];
@@ -85,11 +114,19 @@ impl Holding {
             self.stage = Stage::Over;
             return Some(Change::Unshielded);
         }
-        // A node without a key is healed at once. Another client's key is mostly that of an attempt which is about to fail.
-        self.upkeep[node].due = if how == Revoked::Missing { now } else { now + pause_for_another };
+        // A node without a key is healed at once. Another client's key is mostly that of an attempt
+        // which is about to fail.
+        self.upkeep[node].due = if how == Revoked::Missing {
+            now
+        } else {
+            now + pause_for_another
+        };
         let Some(loss) = self.lease.loss(now.before(self.schedule.round())) else {
             // The rest of the lease may be shorter than before.
-            return self.changed_deadline().map(Change::Extended).or_else(|| is_news.then(|| self.trouble(node)));
+            return self
+                .changed_deadline()
+                .map(Change::Extended)
+                .or_else(|| is_news.then(|| self.trouble(node)));
         };
         Some(self.lost(loss, now))
     }
@@ -102,8 +139,8 @@ impl Holding {
         Change::Lost(loss)
     }
 
-    /// Records that node `node` has a tombstone in the place of our key. It keeps others out as the key did, so it is
-    /// extended too.
+    /// Records that node `node` has a tombstone in the place of our key. It keeps others out as the
+    /// key did, so it is extended too.
     pub(super) fn was_broken(
         &mut self,
         node: usize,
@@ -117,15 +154,25 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         if until.is_none() && upkeep.asked == Some(asked) {
             upkeep.asked = None;
-            upkeep.due = clock::now() + if is_first { Duration::ZERO } else { upkeep::pause(self.schedule) };
+            upkeep.due = clock::now()
+                + if is_first {
+                    Duration::ZERO
+                } else {
+                    upkeep::pause(self.schedule)
+                };
         }
         upkeep.fault = Some(Fault::new(FaultKind::Unavailable, by.to_string()));
         self.broken.get_or_insert(by);
         let is_news = is_first && was_alive;
-        if is_news { Some(Change::Lost(Loss::Broken)) } else { change }
+        if is_news {
+            Some(Change::Lost(Loss::Broken))
+        } else {
+            change
+        }
     }
 
-    /// Begins to set the keys again as a shield, with a lease of its own: its end says how long the command may take to die.
+    /// Begins to set the keys again as a shield, with a lease of its own: its end says how long the
+    /// command may take to die.
     fn begin_shield(&mut self, now: Instant) {
         (self.stage, self.since) = (Stage::Shielding, now);
         self.lease = Lease::new(self.nodes.quorum());

@@ -37,7 +37,17 @@ impl Upkeep {
         let (told_counter, failures, lost_since, fault) = (None, 0, None, None);
         let (refusal_told, hinted_meanwhile) = (false, false);
         let asked_last = asked.unwrap_or_else(clock::now);
-        Self { due, asked, asked_last, told_counter, failures, lost_since, fault, refusal_told, hinted_meanwhile }
+        Self {
+            due,
+            asked,
+            asked_last,
+            told_counter,
+            failures,
+            lost_since,
+            fault,
+            refusal_told,
+            hinted_meanwhile,
+        }
     }
 }
 
@@ -45,8 +55,9 @@ impl Holding {
     /// Returns the pause after a failed exchange with node `node`.
     ///
     /// 1. Short while the lease needs the node.
-    /// 2. Short for as long as a node that restarted would grant nothing. The restart guard goes by the server's wall clock,
-    ///    which a step puts forward: the holder then heals the node before other clients are granted there.
+    /// 2. Short for as long as a node that restarted would grant nothing. The restart guard goes by
+    ///    the server's wall clock, which a step puts forward: the holder then heals the node before
+    ///    other clients are granted there.
     /// 3. Else it doubles. A node that is gone for a day must not cost four connections a second.
     pub(super) fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
         let short = pause(self.schedule);
@@ -54,12 +65,21 @@ impl Holding {
         let guarded = self.claim.min_uptime.unwrap_or_default();
         let may_restart = upkeep.lost_since.is_some_and(|since| now < since + guarded);
         let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
-        if at_ease && !may_restart { backoff::doubled(short, upkeep.failures, schedule.renew_every()) } else { short }
+        if at_ease && !may_restart {
+            backoff::doubled(short, upkeep.failures, schedule.renew_every())
+        } else {
+            short
+        }
     }
 
-    /// Returns the pause before a node is asked again that another client holds: it doubles, up to the usual rhythm.
+    /// Returns the pause before a node is asked again that another client holds: it doubles, up to
+    /// the usual rhythm.
     pub(super) fn pause_for_another(&self, node: usize) -> Duration {
-        backoff::doubled(pause(self.schedule), self.upkeep[node].failures, self.schedule.renew_every())
+        backoff::doubled(
+            pause(self.schedule),
+            self.upkeep[node].failures,
+            self.schedule.renew_every(),
+        )
     }
 
     /// Begins to listen to all nodes.
@@ -76,8 +96,8 @@ impl Holding {
         }
     }
 
-    /// Renews at once after a connection broke, so that a server that came back empty is noticed in milliseconds, and when the
-    /// lock was taken away.
+    /// Renews at once after a connection broke, so that a server that came back empty is noticed in
+    /// milliseconds, and when the lock was taken away.
     pub(super) fn heeds(&mut self, node: usize) {
         let soon = self.soon(node);
         let upkeep = &mut self.upkeep[node];
@@ -88,8 +108,8 @@ impl Holding {
         }
     }
 
-    /// Returns when a hint leads to the next exchange. It is not sooner than a pause after the last one began, because a peer that
-    /// closes after each reply would make us spin.
+    /// Returns when a hint leads to the next exchange. It is not sooner than a pause after the last
+    /// one began, because a peer that closes after each reply would make us spin.
     pub(super) fn soon(&self, node: usize) -> Instant {
         clock::now().max(self.upkeep[node].asked_last + self.schedule.retry())
     }

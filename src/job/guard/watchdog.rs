@@ -1,7 +1,8 @@
 //! The watchdog's state: written by rlock, read by its guard, in memory that both map.
 //!
-//! A message would wake the guard each time, when the CPU is needed for the command or for the server that passes the lock
-//! on. Each field is one atomic with one writer at a time: rlock, or its vforked child while rlock is suspended.
+//! A message would wake the guard each time, when the CPU is needed for the command or for the
+//! server that passes the lock on. Each field is one atomic with one writer at a time: rlock, or
+//! its vforked child while rlock is suspended.
 
 use std::io;
 use std::num::NonZero;
@@ -36,7 +37,8 @@ struct Page {
     armed_at: AtomicU64,
     /// When the group must be dead, in ns since boot.
     kill_at: AtomicU64,
-    /// The token or mark in the environment of the command's processes. Without rlock the guard knows them by it.
+    /// The token or mark in the environment of the command's processes. Without rlock the guard
+    /// knows them by it.
     mark: AtomicUuid,
     /// `--contain`: all processes with the mark are to be killed.
     contains: AtomicBool,
@@ -77,8 +79,9 @@ impl WatchdogState {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: it stays mapped until `self` is dropped. The kernel maps whole pages, aligned for any type and zeroed,
-        // which is valid for every field, and all processes access them as these atomics.
+        // SAFETY: it stays mapped until `self` is dropped. The kernel maps whole pages, aligned for
+        // any type and zeroed, which is valid for every field, and all processes access them as
+        // these atomics.
         unsafe { self.0.as_ref() }
     }
 
@@ -99,11 +102,16 @@ impl WatchdogState {
         self.page().group.store(UNARMED, SeqCst);
     }
 
-    /// Sets the mark in the environment of the command's processes, and the fences under which it runs.
+    /// Sets the mark in the environment of the command's processes, and the fences under which it
+    /// runs.
     pub(super) fn set_mark(&self, mark: Uuid, contains: bool, fences: &[Fence]) {
         self.page().mark.store(mark);
         self.page().contains.store(contains, SeqCst);
-        self.page().fences.iter().zip(fences).for_each(|(page, fence)| page.store(fence.get(), SeqCst));
+        self.page()
+            .fences
+            .iter()
+            .zip(fences)
+            .for_each(|(page, fence)| page.store(fence.get(), SeqCst));
     }
 
     /// Notes that rlock may hold lock number `lock` with `token`.
@@ -119,7 +127,9 @@ impl WatchdogState {
 
     /// The group to kill; `None` while unarmed.
     pub(super) fn group(&self) -> Option<Pid> {
-        Some(self.page().group.load(SeqCst)).filter(|group| *group != UNARMED).map(Pid::from_raw)
+        Some(self.page().group.load(SeqCst))
+            .filter(|group| *group != UNARMED)
+            .map(Pid::from_raw)
     }
 
     pub(super) fn kill_at(&self) -> Instant {
@@ -139,17 +149,29 @@ impl WatchdogState {
         self.page().contains.load(SeqCst)
     }
 
-    /// Returns the token for each lock, where rlock may hold it, and its fence, if the command was started.
+    /// Returns the token for each lock, where rlock may hold it, and its fence, if the command was
+    /// started.
     pub(super) fn to_give_back(&self) -> Vec<Option<(Uuid, Option<Fence>)>> {
-        let Page { tokens, fences, gives_back, .. } = self.page();
-        let held = tokens.iter().map(AtomicUuid::load).zip(fences.iter().map(|fence| Fence::new(fence.load(SeqCst))));
-        held.zip(gives_back).map(|(held, gives_back)| gives_back.load(SeqCst).then_some(held)).collect()
+        let Page {
+            tokens,
+            fences,
+            gives_back,
+            ..
+        } = self.page();
+        let held = tokens
+            .iter()
+            .map(AtomicUuid::load)
+            .zip(fences.iter().map(|fence| Fence::new(fence.load(SeqCst))));
+        held.zip(gives_back)
+            .map(|(held, gives_back)| gives_back.load(SeqCst).then_some(held))
+            .collect()
     }
 }
 
 impl Drop for WatchdogState {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and all references to it were borrowed from `self`.
+        // SAFETY: it was mapped with this length, and all references to it were borrowed from
+        // `self`.
         let _ = unsafe { munmap(self.0.cast(), size_of::<Page>()) };
     }
 }
@@ -165,25 +187,39 @@ mod tests {
     fn what_one_process_writes_its_fork_reads() {
         let state = WatchdogState::new().unwrap();
         assert_eq!((state.group(), state.kill_at()), (None, Instant::NEVER));
-        let (group, token, later) = (Pid::from_raw(4711), Uuid::new_v4(), Instant::from_nanos(1 << 60));
+        let (group, token, later) = (
+            Pid::from_raw(4711),
+            Uuid::new_v4(),
+            Instant::from_nanos(1 << 60),
+        );
         // SAFETY: the child stores numbers and ends.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 state.may_hold(1, token);
                 state.set_mark(token, true, &[Fence::FIRST; 2]);
                 state.arm(group, Instant::from_nanos(5), later);
-                // SAFETY: it ends the process, and nothing that was copied by the fork is to be run.
+                // SAFETY: it ends the process, and nothing that was copied by the fork is to be
+                // run.
                 unsafe { libc::_exit(0) };
             }
             ForkResult::Parent { child } => drop(waitpid(child, None)),
         }
-        assert_eq!((state.group(), state.armed_at(), state.kill_at()), (Some(group), Instant::from_nanos(5), later));
+        assert_eq!(
+            (state.group(), state.armed_at(), state.kill_at()),
+            (Some(group), Instant::from_nanos(5), later)
+        );
         assert_eq!((state.mark(), state.contains()), (token, true));
-        assert_eq!(state.to_give_back()[..3], [None, Some((token, Some(Fence::FIRST))), None]);
+        assert_eq!(
+            state.to_give_back()[..3],
+            [None, Some((token, Some(Fence::FIRST))), None]
+        );
         state.does_not_hold(1);
         assert!(state.to_give_back().iter().all(Option::is_none));
         assert_eq!(state.set_kill_at(Instant::from_nanos(7)), later);
         state.disarm();
-        assert_eq!((state.group(), state.kill_at()), (None, Instant::from_nanos(7)));
+        assert_eq!(
+            (state.group(), state.kill_at()),
+            (None, Instant::from_nanos(7))
+        );
     }
 }

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg, socket,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg,
+    socket,
 };
 use nix::unistd::{Pid, Uid};
 use tokio::io::unix::AsyncFd;
@@ -42,8 +43,8 @@ pub enum JoinError {
 }
 
 impl OuterRun {
-    /// Asks the run that holds the locks of `tokens`, at least one, to let us run under them, and waits for its welcome. One of `claims`
-    /// is the token of its first lock.
+    /// Asks the run that holds the locks of `tokens`, at least one, to let us run under them, and
+    /// waits for its welcome. One of `claims` is the token of its first lock.
     pub async fn join(tokens: &[Token], claims: &[Token]) -> Result<Self, JoinError> {
         let mut why = JoinError::Refused;
         let first = tokens.iter().take(1);
@@ -64,17 +65,28 @@ impl OuterRun {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(JoinError::Busy),
             Err(_) => return Err(JoinError::Refused),
         };
-        let Some((last, Some(pipe))) = receive(&connection).await else { return Err(JoinError::Refused) };
-        // In another time namespace its terms would mean other moments. A listener without the token is no outer rlock.
+        let Some((last, Some(pipe))) = receive(&connection).await else {
+            return Err(JoinError::Refused);
+        };
+        // In another time namespace its terms would mean other moments. A listener without the
+        // token is no outer rlock.
         if !(begun..=clock::now()).contains(&last.now) || !last.locks.is_run(listener) {
             return Err(JoinError::Refused);
         }
-        let held = tokens.iter().filter_map(|token| Some((*token, last.locks.fence(*token)?)));
+        let held = tokens
+            .iter()
+            .filter_map(|token| Some((*token, last.locks.fence(*token)?)));
         let locks: Vec<_> = held.collect();
         match locks.len() {
             0 => Err(JoinError::Refused),
             some if some < tokens.len() => Err(JoinError::Partly),
-            _ => Ok(Self { connection, pipe, locks, last, ended: false }),
+            _ => Ok(Self {
+                connection,
+                pipe,
+                locks,
+                last,
+                ended: false,
+            }),
         }
     }
 
@@ -98,8 +110,8 @@ impl OuterRun {
         vec![self.connection.as_raw_fd(), self.pipe.as_raw_fd()]
     }
 
-    /// Returns the next terms: when the command must be signalled and killed. `None`, once: the outer rlock has ended or gives up a
-    /// lock, and the command must be killed now. Cancel safe.
+    /// Returns the next terms: when the command must be signalled and killed. `None`, once: the
+    /// outer rlock has ended or gives up a lock, and the command must be killed now. Cancel safe.
     pub async fn next(&mut self) -> Option<Terms> {
         if self.ended {
             return std::future::pending().await;
@@ -117,7 +129,8 @@ fn connected(listener: Token) -> io::Result<AsyncFd<OwnedFd>> {
     connect(ours.as_raw_fd(), &address(listener)?)?;
     let peer = peer(&ours)?;
     // Root may run below another user's rlock (`sudo`), and then only below that one.
-    let started_us = || Uid::effective().is_root() && process_tree::is_below(Pid::from_raw(peer.pid()));
+    let started_us =
+        || Uid::effective().is_root() && process_tree::is_below(Pid::from_raw(peer.pid()));
     if !is_trusted(Uid::from_raw(peer.uid())) && !started_us() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -137,7 +150,8 @@ async fn receive(connection: &AsyncFd<OwnedFd>) -> Option<(Message, Option<Owned
                     ControlMessageOwned::ScmRights(sent) => sent.first().copied(),
                     _ => None,
                 });
-                // SAFETY: the kernel made this descriptor for us in this call; nothing else owns it.
+                // SAFETY: the kernel made this descriptor for us in this call; nothing else owns
+                // it.
                 let descriptor = sent.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
                 let length = received.bytes;
                 return Some((Message::decode(&bytes[..length])?, descriptor));

@@ -38,7 +38,12 @@ impl Policy {
         }
     }
 
-    pub(super) fn ended(&mut self, status: ExitStatus, foreground: Foreground, now: Instant) -> Vec<Action> {
+    pub(super) fn ended(
+        &mut self,
+        status: ExitStatus,
+        foreground: Foreground,
+        now: Instant,
+    ) -> Vec<Action> {
         if self.lingers() {
             return vec![];
         }
@@ -69,11 +74,13 @@ impl Policy {
     }
 
     pub(super) fn gone(&mut self) -> Vec<Action> {
-        let is_over = self.awaits_gone() && self.exit_status.is_some() && self.nested == Nested::None;
+        let is_over =
+            self.awaits_gone() && self.exit_status.is_some() && self.nested == Nested::None;
         if is_over { self.finish() } else { vec![] }
     }
 
-    /// Returns how the command ended, for what is left of its locks. `loss`: the loss that was heard of.
+    /// Returns how the command ended, for what is left of its locks. `loss`: the loss that was
+    /// heard of.
     pub fn ending(&self, loss: Option<Loss>) -> Ending {
         match loss {
             Some(Loss::TakenOver) => Ending::TakenOver,
@@ -90,8 +97,13 @@ impl Policy {
             (LeaseStatus::LostAndStopped | LeaseStatus::LostAndIgnored, _) => Outcome::Lost,
             (_, None) => Outcome::Bug,
             _ if self.timed_out => Outcome::TimeIsUp,
-            // A command that ended with 0 may not have been alone, so that is no success. Any other code is more telling.
-            (lease, Some(ExitStatus::Exited(0))) if lease == LeaseStatus::LostUnnoticed || !held => Outcome::Lost,
+            // A command that ended with 0 may not have been alone, so that is no success. Any other
+            // code is more telling.
+            (lease, Some(ExitStatus::Exited(0)))
+                if lease == LeaseStatus::LostUnnoticed || !held =>
+            {
+                Outcome::Lost
+            }
             (_, Some(ExitStatus::Exited(code))) => Outcome::Exited(code),
             (_, Some(ExitStatus::Killed(number))) => match self.interrupted {
                 Some(signal) if signal as i32 == number => Outcome::Interrupted(number),

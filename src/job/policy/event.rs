@@ -1,4 +1,5 @@
-//! The policy's words: the events that it receives, the actions that it returns, and the facts in both. Plain values.
+//! The policy's words: the events that it receives, the actions that it returns, and the facts in
+//! both. Plain values.
 
 use clap::ValueEnum;
 use nix::sys::signal::Signal;
@@ -15,7 +16,8 @@ pub enum Event {
     TermsReceived(Terms),
     /// The lease is lost, for good.
     Lost(Loss),
-    /// After a loss: our token is set again on a majority, so no other client gets the lock before this instant.
+    /// After a loss: our token is set again on a majority, so no other client gets the lock before
+    /// this instant.
     Shielded(Instant),
     /// After a loss: our token could not be set again.
     Unshielded,
@@ -40,7 +42,8 @@ pub enum Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Continued {
     BySigcont,
-    /// It never stopped: in an orphaned process group (`ssh -t` without a shell) the kernel discards the signal.
+    /// It never stopped: in an orphaned process group (`ssh -t` without a shell) the kernel
+    /// discards the signal.
     NeverStopped,
 }
 
@@ -54,9 +57,11 @@ pub enum Action {
     Kill,
     /// Make the command's group the terminal's foreground group.
     GiveTerminal,
-    /// Take the terminal back, and stop rlock's whole process group with the signal that stopped the command.
+    /// Take the terminal back, and stop rlock's whole process group with the signal that stopped
+    /// the command.
     SuspendJob(Signal),
-    /// Stop rlock alone with this signal: the terminal or the shell has stopped the rest of its job.
+    /// Stop rlock alone with this signal: the terminal or the shell has stopped the rest of its
+    /// job.
     Suspend(Signal),
     /// Send SIGCONT to the command.
     Continue,
@@ -98,8 +103,8 @@ impl ExitStatus {
         match self {
             Self::Exited(code) => (Some(code), None),
             Self::Killed(number) => {
-                let name =
-                    Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned());
+                let name = Signal::try_from(number)
+                    .map_or_else(|_| number.to_string(), |signal| signal.as_str().to_owned());
                 (None, Some(name))
             }
         }
@@ -109,7 +114,8 @@ impl ExitStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaughtSignal {
     pub signal: Signal,
-    /// Whether a key on the terminal caused it: then the kernel sent it to the whole foreground group.
+    /// Whether a key on the terminal caused it: then the kernel sent it to the whole foreground
+    /// group.
     pub from_terminal: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Signals that rlock forwards, and a command that stops: who gets the terminal, and who stops with it.
+//! Signals that rlock forwards, and a command that stops: who gets the terminal, and who stops with
+//! it.
 
 use nix::sys::signal::Signal;
 
@@ -6,10 +7,13 @@ use super::{Action, CaughtSignal, Continued, ExitStatus, Foreground, Phase, Poli
 
 impl Policy {
     pub(super) fn caught(&mut self, caught: CaughtSignal) -> Vec<Action> {
-        let CaughtSignal { signal, from_terminal } = caught;
+        let CaughtSignal {
+            signal,
+            from_terminal,
+        } = caught;
         match signal {
-            // If rlock had suspended itself, `Resumed` has continued the command already. Without a terminal it had not:
-            // the SIGCONT is for the command, as the SIGTSTP before it was.
+            // If rlock had suspended itself, `Resumed` has continued the command already. Without a
+            // terminal it had not: the SIGCONT is for the command, as the SIGTSTP before it was.
             Signal::SIGCONT if std::mem::take(&mut self.tstp_forwarded) => vec![Action::Continue],
             Signal::SIGCONT => vec![],
             Signal::SIGTSTP => {
@@ -35,33 +39,47 @@ impl Policy {
                 vec![Action::GiveTerminal, Action::Continue]
             }
             // The command got the terminal while it stopped for lack of it.
-            (Foreground::Command, Phase::Running | Phase::Stopping { .. }) if wants_terminal => vec![Action::Continue],
+            (Foreground::Command, Phase::Running | Phase::Stopping { .. }) if wants_terminal => {
+                vec![Action::Continue]
+            }
             (Foreground::OtherJob, Phase::Running) if wants_terminal => {
-                self.phase = Phase::Suspended { gives_terminal: true };
+                self.phase = Phase::Suspended {
+                    gives_terminal: true,
+                };
                 vec![Action::SuspendJob(signal)]
             }
-            // With SIGSTOP too, with which some editors stop themselves: only rlock can give the terminal back to the shell.
+            // With SIGSTOP too, with which some editors stop themselves: only rlock can give the
+            // terminal back to the shell.
             (Foreground::Command, Phase::Running) => {
-                self.phase = Phase::Suspended { gives_terminal: true };
+                self.phase = Phase::Suspended {
+                    gives_terminal: true,
+                };
                 vec![Action::SuspendJob(signal)]
             }
-            (Foreground::Rlock | Foreground::OtherJob, Phase::Running) if signal == Signal::SIGTSTP => {
-                self.phase = Phase::Suspended { gives_terminal: false };
+            (Foreground::Rlock | Foreground::OtherJob, Phase::Running)
+                if signal == Signal::SIGTSTP =>
+            {
+                self.phase = Phase::Suspended {
+                    gives_terminal: false,
+                };
                 vec![Action::Suspend(signal)]
             }
-            // Stopped by kill(1), or without a terminal on which a user could say `fg`: rlock goes on.
+            // Stopped by kill(1), or without a terminal on which a user could say `fg`: rlock goes
+            // on.
             _ => vec![],
         }
     }
 
     pub(super) fn resumed(&mut self, foreground: Foreground, continued: Continued) -> Vec<Action> {
-        let Phase::Suspended { gives_terminal } = self.phase else { return vec![] };
+        let Phase::Suspended { gives_terminal } = self.phase else {
+            return vec![];
+        };
         self.tstp_forwarded = false;
         self.phase = Phase::Running;
         match (foreground, gives_terminal) {
             (Foreground::Rlock, true) => vec![Action::GiveTerminal, Action::Continue],
-            // Continued, the command would stop for the terminal again at once. SIGHUP and SIGCONT are what the kernel
-            // sends to stopped jobs that become orphaned (setpgid(2)).
+            // Continued, the command would stop for the terminal again at once. SIGHUP and SIGCONT
+            // are what the kernel sends to stopped jobs that become orphaned (setpgid(2)).
             (Foreground::OtherJob, true) if continued == Continued::NeverStopped => {
                 vec![Action::SendAndContinue(Signal::SIGHUP)]
             }
@@ -70,10 +88,16 @@ impl Policy {
         }
     }
 
-    /// Interrupts rlock's job if the terminal, in the command's hands, interrupted the command alone.
-    pub(super) fn interrupted_by_terminal(&mut self, status: ExitStatus, foreground: Foreground) -> Vec<Action> {
-        let by_terminal =
-            [Signal::SIGINT, Signal::SIGQUIT].into_iter().find(|s| status == ExitStatus::Killed(*s as i32));
+    /// Interrupts rlock's job if the terminal, in the command's hands, interrupted the command
+    /// alone.
+    pub(super) fn interrupted_by_terminal(
+        &mut self,
+        status: ExitStatus,
+        foreground: Foreground,
+    ) -> Vec<Action> {
+        let by_terminal = [Signal::SIGINT, Signal::SIGQUIT]
+            .into_iter()
+            .find(|s| status == ExitStatus::Killed(*s as i32));
         match by_terminal {
             Some(signal) if foreground == Foreground::Command => {
                 self.interrupted = Some(signal);

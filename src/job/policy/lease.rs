@@ -1,5 +1,5 @@
-//! Renewals and losses: how long the command may run on, and when it is stopped after a loss. The deadlines are those of
-//! `lock::schedule`.
+//! Renewals and losses: how long the command may run on, and when it is stopped after a loss. The
+//! deadlines are those of `lock::schedule`.
 
 use super::{Action, Instant, OnLost, Phase, Policy, Reaction};
 use crate::lock::lease::Loss;
@@ -38,19 +38,39 @@ impl Policy {
             return self.warn();
         }
         let grace_ends = now + self.options.schedule.grace();
-        // Without a shield an absent key leaves no grace. A node has one timeout to answer whether it shields.
+        // Without a shield an absent key leaves no grace. A node has one timeout to answer whether
+        // it shields.
         let shield_due = grace_ends.min(now + self.options.schedule.node_timeout());
         match (self.phase, loss) {
             (Phase::Killed | Phase::Over, _) => vec![],
             (_, Loss::TakenOver) => self.lose_and_kill(),
             // The tombstone lasts as long as the lease would have, and `tick` kills before its end.
-            (Phase::Running | Phase::Suspended { .. }, Loss::Broken) => self.lose_and_stop(now, grace_ends),
-            (Phase::Running | Phase::Suspended { .. }, Loss::Absent) => self.lose_and_stop(now, shield_due),
+            (Phase::Running | Phase::Suspended { .. }, Loss::Broken) => {
+                self.lose_and_stop(now, grace_ends)
+            }
+            (Phase::Running | Phase::Suspended { .. }, Loss::Absent) => {
+                self.lose_and_stop(now, shield_due)
+            }
             // The grace of a loss may be shorter than what is left of the one that runs.
-            (Phase::Stopping { signalled, kill_at, grace_ends: before }, Loss::Broken | Loss::Absent) => {
+            (
+                Phase::Stopping {
+                    signalled,
+                    kill_at,
+                    grace_ends: before,
+                },
+                Loss::Broken | Loss::Absent,
+            ) => {
                 let grace_ends = before.min(grace_ends);
-                let limit = if loss == Loss::Absent { shield_due } else { grace_ends };
-                self.phase = Phase::Stopping { signalled, kill_at: kill_at.min(limit), grace_ends };
+                let limit = if loss == Loss::Absent {
+                    shield_due
+                } else {
+                    grace_ends
+                };
+                self.phase = Phase::Stopping {
+                    signalled,
+                    kill_at: kill_at.min(limit),
+                    grace_ends,
+                };
                 self.mark_lost(Reaction::Signalled)
             }
         }
@@ -58,7 +78,12 @@ impl Policy {
 
     pub(super) fn shielded(&mut self, until: Instant) -> Vec<Action> {
         self.terms = self.options.schedule.terms(until);
-        if let Phase::Stopping { kill_at, grace_ends, .. } = &mut self.phase {
+        if let Phase::Stopping {
+            kill_at,
+            grace_ends,
+            ..
+        } = &mut self.phase
+        {
             *kill_at = *grace_ends;
         }
         vec![]

@@ -1,8 +1,9 @@
 //! Decides what happens to the command: event and state in, actions out (docs/design.md §4, §5).
 //!
-//! Pure: no clock, no random number, no I/O. The caller passes every instant in, so that the tests can try every short
-//! history. [`lease`] reacts to renewals and losses, [`ending`] to deadlines and the command's end, [`job_control`] to
-//! signals and the terminal, [`nested`] to runs under an outer lock.
+//! Pure: no clock, no random number, no I/O. The caller passes every instant in, so that the tests
+//! can try every short history. [`lease`] reacts to renewals and losses, [`ending`] to deadlines
+//! and the command's end, [`job_control`] to signals and the terminal, [`nested`] to runs under an
+//! outer lock.
 
 mod ending;
 mod event;
@@ -42,9 +43,13 @@ enum Phase {
     Running,
     /// Command and rlock are stopped, and run again once rlock gets SIGCONT.
     Suspended { gives_terminal: bool },
-    /// The first signal was sent; SIGKILL follows at `kill_at`. After a loss `kill_at` may move to `grace_ends`, if our
-    /// token shields the lock for that long.
-    Stopping { signalled: Instant, kill_at: Instant, grace_ends: Instant },
+    /// The first signal was sent; SIGKILL follows at `kill_at`. After a loss `kill_at` may move to
+    /// `grace_ends`, if our token shields the lock for that long.
+    Stopping {
+        signalled: Instant,
+        kill_at: Instant,
+        grace_ends: Instant,
+    },
     /// SIGKILL was sent; the end of all processes is waited for.
     Killed,
     /// Nothing is left to do.
@@ -96,7 +101,9 @@ impl Policy {
     /// The instant at which [`Event::Tick`] is due.
     pub fn wake_at(&self) -> Instant {
         match self.phase {
-            Phase::Running | Phase::Suspended { .. } => self.lease_deadline().min(self.run_deadline),
+            Phase::Running | Phase::Suspended { .. } => {
+                self.lease_deadline().min(self.run_deadline)
+            }
             Phase::Stopping { kill_at, .. } => kill_at.min(self.kill_deadline()),
             Phase::Killed | Phase::Over => Instant::NEVER,
         }
@@ -118,7 +125,8 @@ impl Policy {
         }
     }
 
-    /// Whether the caller must poll for the end of all the command's processes, and send [`Event::Gone`].
+    /// Whether the caller must poll for the end of all the command's processes, and send
+    /// [`Event::Gone`].
     pub fn awaits_gone(&self) -> bool {
         match self.phase {
             // Background processes that the command left may go on.
@@ -144,12 +152,15 @@ impl Policy {
         if self.is_over() {
             return vec![];
         }
-        // The clock comes first: a command whose time is over is not continued, whatever else has happened.
+        // The clock comes first: a command whose time is over is not continued, whatever else has
+        // happened.
         let mut actions = match event {
             Event::Extended(_) | Event::TermsReceived(_) | Event::Ended(..) | Event::Gone => vec![],
             _ => self.tick(now),
         };
-        if self.phase != Phase::Killed || matches!(event, Event::Ended(..) | Event::Gone | Event::Nested(_)) {
+        if self.phase != Phase::Killed
+            || matches!(event, Event::Ended(..) | Event::Gone | Event::Nested(_))
+        {
             actions.extend(self.apply(event, now));
         }
         if self.lingers() {
@@ -178,11 +189,16 @@ impl Policy {
     }
 
     fn stop(&mut self, now: Instant, kill_at: Instant, grace_ends: Instant) -> Vec<Action> {
-        self.phase = Phase::Stopping { signalled: now, kill_at, grace_ends };
+        self.phase = Phase::Stopping {
+            signalled: now,
+            kill_at,
+            grace_ends,
+        };
         vec![Action::SendAndContinue(self.options.first_signal)]
     }
 
-    /// Stops the command with `--kill-after` as given: the lease is renewed meanwhile, so the grace need not fit into it.
+    /// Stops the command with `--kill-after` as given: the lease is renewed meanwhile, so the grace
+    /// need not fit into it.
     fn stop_with_full_grace(&mut self, now: Instant) -> Vec<Action> {
         let grace_ends = now + self.options.schedule.kill_after();
         self.stop(now, grace_ends, grace_ends)

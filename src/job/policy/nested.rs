@@ -1,15 +1,23 @@
 //! Nested runs: the terms that an outer rlock sends them, and how one of them obeys.
 //!
-//! An outer rlock whose command has ended keeps its lease while nested runs rely on it. It *lingers*: background processes
-//! of the command are free, so nothing is sent to the command's group. Nested runs are sent their terms instead, and each
-//! of them signals and kills its own command.
+//! An outer rlock whose command has ended keeps its lease while nested runs rely on it. It
+//! *lingers*: background processes of the command are free, so nothing is sent to the command's
+//! group. Nested runs are sent their terms instead, and each of them signals and kills its own
+//! command.
 
 use nix::sys::signal::Signal;
 
-use super::{Action, CaughtSignal, ExitStatus, Instant, OnLost, Phase, Policy, PolicyOptions, Terms};
+use super::{
+    Action, CaughtSignal, ExitStatus, Instant, OnLost, Phase, Policy, PolicyOptions, Terms,
+};
 
 /// The signals that end nested runs.
-const TERMINATING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+const TERMINATING: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
 
 /// Whether nested runs rely on the lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,23 +33,43 @@ pub(super) enum Nested {
 pub(super) fn concerns_rlock(action: Action) -> bool {
     matches!(
         action,
-        Action::SayLost(_) | Action::SayTimeIsUp | Action::SayLingering | Action::InterruptJob(_) | Action::Finish
+        Action::SayLost(_)
+            | Action::SayTimeIsUp
+            | Action::SayLingering
+            | Action::InterruptJob(_)
+            | Action::Finish
     )
 }
 
 impl Policy {
-    /// The policy of a nested run whose command starts `now`. The outer rlock keeps the lease and has sent `terms`.
+    /// The policy of a nested run whose command starts `now`. The outer rlock keeps the lease and
+    /// has sent `terms`.
     pub fn nested(options: PolicyOptions, terms: Terms, now: Instant) -> Self {
         // `--on-lost warn` does not count here: the promise was made to the outer rlock's user.
-        Self::under(PolicyOptions { on_lost: OnLost::Kill, ..options }, terms, now)
+        Self::under(
+            PolicyOptions {
+                on_lost: OnLost::Kill,
+                ..options
+            },
+            terms,
+            now,
+        )
     }
 
     /// The terms for nested runs. `None`: they must kill their commands at once.
     pub fn terms_of_nested(&self) -> Option<Terms> {
         let kill_at = self.guard_kills_at();
-        let terms = |signal_at| Some(Terms { signal_at, kill_at, ends: kill_at });
+        let terms = |signal_at| {
+            Some(Terms {
+                signal_at,
+                kill_at,
+                ends: kill_at,
+            })
+        };
         match self.phase {
-            Phase::Running | Phase::Suspended { .. } if self.options.on_lost == OnLost::Warn => terms(Instant::NEVER),
+            Phase::Running | Phase::Suspended { .. } if self.options.on_lost == OnLost::Warn => {
+                terms(Instant::NEVER)
+            }
             Phase::Running | Phase::Suspended { .. } => terms(self.terms.signal_at),
             Phase::Stopping { signalled, .. } => terms(signalled),
             Phase::Killed | Phase::Over => None,
@@ -55,7 +83,8 @@ impl Policy {
 
     pub(super) fn terms_received(&mut self, terms: Terms) -> Vec<Action> {
         self.terms = terms;
-        // If the command is stopped for the lease and not for `--max-run`, the outer rlock sets the grace.
+        // If the command is stopped for the lease and not for `--max-run`, the outer rlock sets the
+        // grace.
         if let Phase::Stopping { kill_at, .. } = &mut self.phase
             && !self.timed_out
             && self.exit_status.is_none()
@@ -80,8 +109,8 @@ impl Policy {
         self.nested == Nested::Alone
     }
 
-    /// Keeps the lease for nested runs after the command has ended. If a forwarded signal ended the command, it ends them
-    /// too: in sessions of their own they did not get it.
+    /// Keeps the lease for nested runs after the command has ended. If a forwarded signal ended the
+    /// command, it ends them too: in sessions of their own they did not get it.
     pub(super) fn linger(&mut self, status: ExitStatus, now: Instant) -> Vec<Action> {
         self.nested = Nested::Alone;
         let mut actions = vec![Action::SayLingering];
@@ -90,7 +119,10 @@ impl Policy {
             status == ExitStatus::Killed(number)
                 || matches!(status, ExitStatus::Exited(code) if i32::from(code) == 128 + number)
         };
-        if self.last_forwarded.is_some_and(|signal| TERMINATING.contains(&signal) && died_of(signal)) {
+        if self
+            .last_forwarded
+            .is_some_and(|signal| TERMINATING.contains(&signal) && died_of(signal))
+        {
             actions.extend(self.stop_with_full_grace(now));
         }
         actions

@@ -1,7 +1,8 @@
 //! One process group, and whether its number is still its own.
 //!
-//! The kernel reuses a group's number once the group is empty and its leader reaped. While rlock lives, its unreaped leader
-//! reserves the number. A guard whose rlock has died has no such hold, and must never signal a number that may be reused.
+//! The kernel reuses a group's number once the group is empty and its leader reaped. While rlock
+//! lives, its unreaped leader reserves the number. A guard whose rlock has died has no such hold,
+//! and must never signal a number that may be reused.
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
@@ -12,9 +13,11 @@ use super::table::{Identity, Process, ProcessTable, Start, start_of};
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     number: Pid,
-    /// The leader began no later than this. A process of this number that began later is a stranger.
+    /// The leader began no later than this. A process of this number that began later is a
+    /// stranger.
     leader_began_by: Start,
-    /// Members at the last scan, zombies included: they reserve the number too. `None` before the first scan.
+    /// Members at the last scan, zombies included: they reserve the number too. `None` before the
+    /// first scan.
     members: Option<Vec<Identity>>,
     /// A scan found it empty or its number reused. It is never followed or signalled again.
     over: bool,
@@ -24,7 +27,13 @@ pub(super) struct Group {
 impl Group {
     /// The group that process `number` leads, which began at `leader_began_by` or before.
     pub(super) fn new(number: Pid, leader_began_by: Start) -> Self {
-        Self { number, leader_began_by, members: None, over: false, killed: false }
+        Self {
+            number,
+            leader_began_by,
+            members: None,
+            over: false,
+            killed: false,
+        }
     }
 
     pub(super) fn number(&self) -> Pid {
@@ -37,33 +46,42 @@ impl Group {
 
     /// Decides whether the number is still this group's.
     /// 1. It is, while the leader has it.
-    /// 2. Once the leader is reaped, it is if a member of the last scan is still in the group: the kernel reuses a number
-    ///    only after its group is empty.
+    /// 2. Once the leader is reaped, it is if a member of the last scan is still in the group: the
+    ///    kernel reuses a number only after its group is empty.
     pub(super) fn follow(&mut self, all: &ProcessTable) {
         if self.over {
             return;
         }
-        let members: Vec<Identity> =
-            all.list.iter().filter(|p| p.group == self.number).map(Process::identity).collect();
+        let members: Vec<Identity> = all
+            .list
+            .iter()
+            .filter(|p| p.group == self.number)
+            .map(Process::identity)
+            .collect();
         self.over = match (all.get(self.number), &self.members) {
-            (Some(leader), _) => leader.start.is_some_and(|start| start > self.leader_began_by),
+            (Some(leader), _) => leader
+                .start
+                .is_some_and(|start| start > self.leader_began_by),
             (None, None) => members.is_empty(),
             (None, Some(before)) => !members.iter().any(|member| before.contains(member)),
         };
         self.members = Some(members);
     }
 
-    /// Whether `process`, of a table that was followed, is a member. The leader is one in whatever group.
+    /// Whether `process`, of a table that was followed, is a member. The leader is one in whatever
+    /// group.
     pub(super) fn contains(&self, process: &Process) -> bool {
         !self.over && (process.group == self.number || process.pid == self.number)
     }
 
-    /// Sends `signal` to the group's number: only right after a scan, or while the leader is unreaped.
+    /// Sends `signal` to the group's number: only right after a scan, or while the leader is
+    /// unreaped.
     pub(super) fn send(&self, signal: Signal) {
         if self.over {
             return;
         }
-        // ESRCH: no member is left. EPERM: those left have become another user's (setuid) and cannot be reached.
+        // ESRCH: no member is left. EPERM: those left have become another user's (setuid) and
+        // cannot be reached.
         let _ = killpg(self.number, signal);
         if getpgid(Some(self.number)).is_ok_and(|group| group != self.number) {
             let _ = kill(self.number, signal);
@@ -73,19 +91,21 @@ impl Group {
     /// Sends SIGSTOP to the group, unless its number is found reused.
     pub(super) fn stop(&mut self) {
         let is_later = |start| start > self.leader_began_by;
-        self.over |= self.leader_began_by != Start::UNKNOWN && start_of(self.number).is_some_and(is_later);
+        self.over |=
+            self.leader_began_by != Start::UNKNOWN && start_of(self.number).is_some_and(is_later);
         self.send(Signal::SIGSTOP);
     }
 
-    /// Sends SIGKILL to the group, once: no member that got it can fork, and a member that rlock may not signal now will
-    /// refuse later signals too.
+    /// Sends SIGKILL to the group, once: no member that got it can fork, and a member that rlock
+    /// may not signal now will refuse later signals too.
     pub(super) fn kill(&mut self) {
         if !std::mem::replace(&mut self.killed, true) {
             self.send(Signal::SIGKILL);
         }
     }
 
-    /// Whether the kernel knows neither a group nor a process of this number: then the group is over. Sends nothing.
+    /// Whether the kernel knows neither a group nor a process of this number: then the group is
+    /// over. Sends nothing.
     pub(super) fn is_unknown(&mut self) -> bool {
         let unknown = |result| result == Err(nix::Error::ESRCH);
         self.over |= unknown(killpg(self.number, None)) && unknown(kill(self.number, None));
@@ -109,13 +129,20 @@ mod tests {
         let members = |list| {
             let all = ProcessTable::new(list);
             group.follow(&all);
-            all.list.iter().filter(|p| group.contains(p)).map(|p| p.pid.as_raw()).collect()
+            all.list
+                .iter()
+                .filter(|p| group.contains(p))
+                .map(|p| p.pid.as_raw())
+                .collect()
         };
         tables.into_iter().map(members).collect()
     }
 
     fn dead(process: Process) -> Process {
-        Process { dead: true, ..process }
+        Process {
+            dead: true,
+            ..process
+        }
     }
 
     #[test]
@@ -125,8 +152,14 @@ mod tests {
         let other = began(entry(12, 1, 10, "sleep"), 300);
         let tables = [vec![leader()], vec![zombie()], vec![zombie(), other]];
         assert_eq!(followed(tables), [vec![10], vec![10], vec![10, 12]]);
-        let elsewhere = || Process { group: Pid::from_raw(3), ..leader() };
-        assert_eq!(followed([vec![elsewhere()], vec![elsewhere()]]), [vec![10], vec![10]]);
+        let elsewhere = || Process {
+            group: Pid::from_raw(3),
+            ..leader()
+        };
+        assert_eq!(
+            followed([vec![elsewhere()], vec![elsewhere()]]),
+            [vec![10], vec![10]]
+        );
     }
 
     #[test]
@@ -134,11 +167,24 @@ mod tests {
         let leader = || began(entry(10, 1, 10, "sh"), 100);
         let stranger = || began(entry(10, 1, 10, "stranger"), 101);
         let its_child = || began(entry(11, 10, 10, "its child"), 102);
-        assert_eq!(followed([vec![leader()], vec![stranger(), its_child()]]), [vec![10], vec![]]);
-        assert_eq!(followed([vec![stranger()]]), [vec![0; 0]], "found by the first scan");
-        assert_eq!(followed([vec![leader()], vec![], vec![stranger()]]), [vec![10], vec![], vec![]]);
+        assert_eq!(
+            followed([vec![leader()], vec![stranger(), its_child()]]),
+            [vec![10], vec![]]
+        );
+        assert_eq!(
+            followed([vec![stranger()]]),
+            [vec![0; 0]],
+            "found by the first scan"
+        );
+        assert_eq!(
+            followed([vec![leader()], vec![], vec![stranger()]]),
+            [vec![10], vec![], vec![]]
+        );
         // The stranger has come and gone between two scans, and left a child.
-        assert_eq!(followed([vec![leader()], vec![its_child()]]), [vec![10], vec![]]);
+        assert_eq!(
+            followed([vec![leader()], vec![its_child()]]),
+            [vec![10], vec![]]
+        );
     }
 
     #[test]
@@ -152,13 +198,19 @@ mod tests {
             // The number 12 was reused too.
             vec![member(12, 170)],
         ];
-        assert_eq!(followed(tables), [vec![10, 11], vec![11, 12], vec![12], vec![]]);
+        assert_eq!(
+            followed(tables),
+            [vec![10, 11], vec![11, 12], vec![12], vec![]]
+        );
     }
 
     #[test]
     fn an_empty_group_is_over_for_good() {
         let member = || began(entry(11, 1, 10, "sleep"), 150);
-        assert_eq!(followed([vec![member()], vec![], vec![member()]]), [vec![11], vec![], vec![]]);
+        assert_eq!(
+            followed([vec![member()], vec![], vec![member()]]),
+            [vec![11], vec![], vec![]]
+        );
         assert_eq!(followed([vec![], vec![member()]]), [vec![0; 0], vec![]]);
         let mut group = group();
         group.follow(&ProcessTable::new(vec![]));
@@ -167,7 +219,13 @@ mod tests {
 
     #[test]
     fn a_leader_whose_start_is_hidden_is_waited_for() {
-        let hidden = || Process { start: None, ..entry(10, 0, 10, "") };
-        assert_eq!(followed([vec![hidden()], vec![hidden()]]), [vec![10], vec![10]]);
+        let hidden = || Process {
+            start: None,
+            ..entry(10, 0, 10, "")
+        };
+        assert_eq!(
+            followed([vec![hidden()], vec![hidden()]]),
+            [vec![10], vec![10]]
+        );
     }
 }

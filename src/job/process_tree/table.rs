@@ -22,11 +22,16 @@ impl Start {
     /// Later than any other.
     pub(super) const UNKNOWN: Self = Self(u64::MAX);
 
-    /// Returns what /proc shows for a process that begins at `at`. `None` if /proc and our clock disagree about this very
-    /// process, which began at about `born`: some kernels do in a time namespace.
+    /// Returns what /proc shows for a process that begins at `at`. `None` if /proc and our clock
+    /// disagree about this very process, which began at about `born`: some kernels do in a time
+    /// namespace.
     pub(in crate::job) fn at(at: Instant, born: Instant) -> Option<Self> {
-        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok())?;
-        let ticks = |at: Instant| u128::from(at.as_nanos()) * u128::from(per_second) / NANOS_PER_SECOND;
+        let per_second = sysconf(SysconfVar::CLK_TCK)
+            .ok()
+            .flatten()
+            .and_then(|ticks| u64::try_from(ticks).ok())?;
+        let ticks =
+            |at: Instant| u128::from(at.as_nanos()) * u128::from(per_second) / NANOS_PER_SECOND;
         let shown = start_of(getpid())?;
         let agrees = ticks(born).abs_diff(shown.0.into()) <= per_second.into();
         u64::try_from(ticks(at)).ok().filter(|_| agrees).map(Self)
@@ -57,7 +62,10 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn identity(&self) -> Identity {
-        Identity { pid: self.pid, start: self.start }
+        Identity {
+            pid: self.pid,
+            start: self.start,
+        }
     }
 
     pub(super) fn is_named(&self, name: &CStr) -> bool {
@@ -71,16 +79,20 @@ impl Process {
         }
     }
 
-    /// Whether its initial environment can be read and has `mark`: the token of a lock, or the mark of a nested run. A thread that has
-    /// ended shows none.
+    /// Whether its initial environment can be read and has `mark`: the token of a lock, or the mark
+    /// of a nested run. A thread that has ended shows none.
     fn carries(&self, mark: &str) -> bool {
         const VARIABLES: [&str; 3] = ["RLOCK_TOKEN", outer::VARIABLE, super::NESTED_MARK];
         let is_of = |entry: &[u8], name: &str| {
-            entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+            entry
+                .strip_prefix(name.as_bytes())
+                .is_some_and(|rest| rest.first() == Some(&b'='))
         };
         let names_it = |entry: &[u8]| {
             VARIABLES.iter().any(|name| is_of(entry, name))
-                && entry.windows(mark.len()).any(|part| part == mark.as_bytes())
+                && entry
+                    .windows(mark.len())
+                    .any(|part| part == mark.as_bytes())
         };
         let environment = |path: PathBuf| std::fs::read(path.join("environ")).unwrap_or_default();
         let carry = |environment: Vec<u8>| environment.split(|byte| *byte == 0).any(names_it);
@@ -90,12 +102,16 @@ impl Process {
             return carry(first);
         }
         // Its first thread may have ended before others.
-        let threads = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        let threads = std::fs::read_dir(process.join("task"))
+            .into_iter()
+            .flatten()
+            .flatten();
         threads.map(|thread| environment(thread.path())).any(carry)
     }
 }
 
-/// The mark that a lock leaves on the processes under it: its token in the environment in which they were started.
+/// The mark that a lock leaves on the processes under it: its token in the environment in which
+/// they were started.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) token: String,
@@ -104,10 +120,11 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Whether `process` has the mark and is not the calling process. One without an environment is in exec, which the next scan sees,
-    /// or all its threads have ended.
+    /// Whether `process` has the mark and is not the calling process. One without an environment is
+    /// in exec, which the next scan sees, or all its threads have ended.
     pub(super) fn is_on(&self, process: &Process) -> bool {
-        let may_have = process.pid != getpid() && process.start.is_some_and(|start| start >= self.since);
+        let may_have =
+            process.pid != getpid() && process.start.is_some_and(|start| start >= self.since);
         may_have && process.carries(&self.token)
     }
 }
@@ -119,24 +136,36 @@ pub(super) struct ProcessTable {
 
 impl ProcessTable {
     pub(super) fn new(list: Vec<Process>) -> Self {
-        let index = list.iter().enumerate().map(|(place, p)| (p.pid, place)).collect();
+        let index = list
+            .iter()
+            .enumerate()
+            .map(|(place, p)| (p.pid, place))
+            .collect();
         Self { list, index }
     }
 
-    /// Reads /proc. Leaves out processes that have ended. One that cannot be read is an error: it may be the command's.
+    /// Reads /proc. Leaves out processes that have ended. One that cannot be read is an error: it
+    /// may be the command's.
     pub(super) fn scan() -> io::Result<Self> {
         check_proc()?;
         let mut list = Vec::new();
         for entry in std::fs::read_dir("/proc")? {
             let entry = entry?;
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw) else {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+                .map(Pid::from_raw)
+            else {
                 continue;
             };
             match std::fs::read(entry.path().join("stat")) {
                 Ok(stat) => list.extend(process(&stat)),
                 Err(error) if has_ended(&error) => {}
                 // Another user's process, with hidepid=1: only its group is known.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => list.extend(hidden(pid)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    list.extend(hidden(pid));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -150,8 +179,11 @@ impl ProcessTable {
     /// Returns the process, its parent, and so on.
     pub(super) fn ancestors(&self, process: &Process) -> Vec<Pid> {
         let parent = |pid: &Pid| self.get(*pid).map(|p| p.parent);
-        // A scan is not atomic, so a circle is possible in theory; no line is longer than the table.
-        std::iter::successors(Some(process.pid), parent).take(self.list.len() + 1).collect()
+        // A scan is not atomic, so a circle is possible in theory; no line is longer than the
+        // table.
+        std::iter::successors(Some(process.pid), parent)
+            .take(self.list.len() + 1)
+            .collect()
     }
 }
 
@@ -161,11 +193,18 @@ fn has_ended(error: &io::Error) -> bool {
 
 fn hidden(pid: Pid) -> Option<Process> {
     let group = getpgid(Some(pid)).ok()?;
-    Some(Process { pid, parent: Pid::from_raw(0), group, name: String::new(), dead: false, start: None })
+    Some(Process {
+        pid,
+        parent: Pid::from_raw(0),
+        group,
+        name: String::new(),
+        dead: false,
+        start: None,
+    })
 }
 
-/// Checks that /proc can be read with the descriptors that are left, and that it shows the pids which kill(2) takes. A /proc
-/// of another PID namespace has another pid for this very process.
+/// Checks that /proc can be read with the descriptors that are left, and that it shows the pids
+/// which kill(2) takes. A /proc of another PID namespace has another pid for this very process.
 pub fn check_proc() -> io::Result<()> {
     let _directory = File::open("/proc")?;
     let mut stat = Vec::new();
@@ -173,14 +212,24 @@ pub fn check_proc() -> io::Result<()> {
     if process(&stat).is_some_and(|shown| (shown.pid, shown.group) == (getpid(), getpgrp())) {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "it belongs to another PID namespace"))
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        "it belongs to another PID namespace",
+    ))
 }
 
 /// Returns the children of this process, zombies included.
 pub fn own_children() -> Vec<Identity> {
     let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-    let pids = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).map(Pid::from_raw);
-    pids.map(|pid| Identity { pid, start: start_of(pid) }).collect()
+    let pids = text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .map(Pid::from_raw);
+    pids.map(|pid| Identity {
+        pid,
+        start: start_of(pid),
+    })
+    .collect()
 }
 
 /// Returns when the process of this pid began; `None` if there is none, or /proc hides it.
@@ -188,14 +237,16 @@ pub(super) fn start_of(pid: Pid) -> Option<Start> {
     process(&std::fs::read(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)?.start
 }
 
-/// Reads `/proc/PID/stat` (proc(5)): `pid (name) state ppid pgrp …`, where the name may contain anything.
+/// Reads `/proc/PID/stat` (proc(5)): `pid (name) state ppid pgrp …`, where the name may contain
+/// anything.
 fn process(stat: &[u8]) -> Option<Process> {
     let text = String::from_utf8_lossy(stat);
     let (pid, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let number = |place: usize| fields.get(place)?.parse().ok();
-    // A first thread that has exited looks like a zombie while others of its process run; `num_threads` is field 20.
+    // A first thread that has exited looks like a zombie while others of its process run;
+    // `num_threads` is field 20.
     let threads = number(17).unwrap_or(1);
     Some(Process {
         pid: Pid::from_raw(pid.parse().ok()?),
@@ -203,7 +254,10 @@ fn process(stat: &[u8]) -> Option<Process> {
         group: Pid::from_raw(number(2)?),
         name: name.to_owned(),
         dead: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
-        start: fields.get(19).and_then(|field| field.parse().ok()).map(Start),
+        start: fields
+            .get(19)
+            .and_then(|field| field.parse().ok())
+            .map(Start),
     })
 }
 
@@ -220,14 +274,30 @@ mod tests {
         let read = |text: &str| process(text.as_bytes()).expect("a process");
         let seen = |text| {
             let p = read(text);
-            (p.pid.as_raw(), p.parent.as_raw(), p.group.as_raw(), p.name, p.dead, p.start)
+            (
+                p.pid.as_raw(),
+                p.parent.as_raw(),
+                p.group.as_raw(),
+                p.name,
+                p.dead,
+                p.start,
+            )
         };
-        assert_eq!(seen("7 (sleep) S 1 42 42 0"), (7, 1, 42, "sleep".to_owned(), false, None));
-        assert_eq!(seen("7 (a) Z 1 43 b) D 1 42 42 0"), (7, 1, 42, "a) Z 1 43 b".to_owned(), false, None));
+        assert_eq!(
+            seen("7 (sleep) S 1 42 42 0"),
+            (7, 1, 42, "sleep".to_owned(), false, None)
+        );
+        assert_eq!(
+            seen("7 (a) Z 1 43 b) D 1 42 42 0"),
+            (7, 1, 42, "a) Z 1 43 b".to_owned(), false, None)
+        );
         assert!(read("7 (x) Z 1 42 42 0").dead);
         let zombie = read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0");
         assert_eq!((zombie.dead, zombie.start), (true, Some(Start(4711))));
-        assert!(!read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0").dead, "another thread runs");
+        assert!(
+            !read("7 (x) Z 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 2 0").dead,
+            "another thread runs"
+        );
         assert_eq!(process(b""), None);
         assert_eq!(process(b"7 (x"), None);
     }
@@ -239,25 +309,49 @@ mod tests {
         let born = Instant::from_nanos(us.0 * 10_000_000);
         let at = |at| Start::at(at, born).expect("a clock that agrees");
         let before = crate::clock::now();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep");
         let began = start_of(Pid::from_raw(child.id().cast_signed())).expect("its line");
         assert!(at(before) <= began && began <= at(crate::clock::now()));
         child.kill().expect("its end");
         child.wait().expect("its end");
-        assert_eq!(Start::at(before, born + Duration::from_secs(5)), None, "born five seconds after its start");
+        assert_eq!(
+            Start::at(before, born + Duration::from_secs(5)),
+            None,
+            "born five seconds after its start"
+        );
     }
 
     #[test]
     fn the_mark_is_found_on_processes_that_began_after_the_command() {
         let mut child = std::process::Command::new("sleep");
-        let mut child = child.arg("60").env("RLOCK_HELD", "a=1234,b=5678").spawn().expect("sleep");
+        let mut child = child
+            .arg("60")
+            .env("RLOCK_HELD", "a=1234,b=5678")
+            .spawn()
+            .expect("sleep");
         let pid = Pid::from_raw(child.id().cast_signed());
-        let seen = ProcessTable::scan().expect("/proc").get(pid).cloned().expect("the child");
-        let began = |start| Process { start, ..seen.clone() };
-        let mark = |token: &str| Mark { token: token.to_owned(), since: Start(100) };
+        let seen = ProcessTable::scan()
+            .expect("/proc")
+            .get(pid)
+            .cloned()
+            .expect("the child");
+        let began = |start| Process {
+            start,
+            ..seen.clone()
+        };
+        let mark = |token: &str| Mark {
+            token: token.to_owned(),
+            since: Start(100),
+        };
         // The child may not have been exec'd yet.
         while !seen.carries("a=") {}
-        assert!(mark("5678").is_on(&began(Some(Start(100)))) && !mark("4711").is_on(&began(Some(Start(100)))));
+        assert!(
+            mark("5678").is_on(&began(Some(Start(100))))
+                && !mark("4711").is_on(&began(Some(Start(100))))
+        );
         assert!(!mark("5678").is_on(&began(Some(Start(99)))) && !mark("5678").is_on(&began(None)));
         child.kill().expect("its end");
         child.wait().expect("its end");
@@ -275,15 +369,28 @@ mod tests {
             // SAFETY: the handler makes a system call.
             unsafe { signal(Signal::SIGUSR1, SigHandler::Handler(end_thread)) }.expect("a handler");
             // SAFETY: it sends a signal to our first thread.
-            unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), getpid().as_raw(), libc::SIGUSR1) };
+            unsafe {
+                libc::syscall(
+                    libc::SYS_tgkill,
+                    getpid().as_raw(),
+                    getpid().as_raw(),
+                    libc::SIGUSR1,
+                )
+            };
             std::thread::sleep(Duration::from_secs(60));
         }
         let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
         let name = "the_mark_is_found_on_a_process_whose_first_thread_has_ended";
-        let mut child =
-            child.args([name, "--test-threads=2"]).env(outer::VARIABLE, MARK).spawn().expect("this program");
+        let mut child = child
+            .args([name, "--test-threads=2"])
+            .env(outer::VARIABLE, MARK)
+            .spawn()
+            .expect("this program");
         let stat = format!("/proc/{}/stat", child.id());
-        while !std::fs::read_to_string(&stat).expect("its line").contains(") Z ") {
+        while !std::fs::read_to_string(&stat)
+            .expect("its line")
+            .contains(") Z ")
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
         let seen = process(&std::fs::read(&stat).expect("its line")).expect("a process");
@@ -295,14 +402,31 @@ mod tests {
 
     #[test]
     fn a_signal_is_not_sent_to_another_process_of_the_same_number() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("sleep");
         let pid = Pid::from_raw(child.id().cast_signed());
-        let seen = ProcessTable::scan().expect("/proc").get(pid).cloned().expect("the child");
-        let earlier = Process { start: seen.start.map(|Start(ticks)| Start(ticks - 1)), ..seen.clone() };
+        let seen = ProcessTable::scan()
+            .expect("/proc")
+            .get(pid)
+            .cloned()
+            .expect("the child");
+        let earlier = Process {
+            start: seen.start.map(|Start(ticks)| Start(ticks - 1)),
+            ..seen.clone()
+        };
         earlier.send(Signal::SIGKILL);
-        Process { start: None, ..seen.clone() }.send(Signal::SIGKILL);
+        Process {
+            start: None,
+            ..seen.clone()
+        }
+        .send(Signal::SIGKILL);
         seen.send(Signal::SIGTERM);
         let status = child.wait().expect("its end");
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::SIGTERM as i32));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(Signal::SIGTERM as i32)
+        );
     }
 }

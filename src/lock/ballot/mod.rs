@@ -1,7 +1,9 @@
-//! The book of one attempt's votes: every node's answer, and their outcome so far (docs/design.md §2).
+//! The book of one attempt's votes: every node's answer, and their outcome so far (docs/design.md
+//! §2).
 //!
-//! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder needs a grant of one of
-//! them, given after that node's tenure for us was over, and the fences that a node gives only go up.
+//! A fence stands once a majority of the nodes that granted *this* attempt know it. A later holder
+//! needs a grant of one of them, given after that node's tenure for us was over, and the fences
+//! that a node gives only go up.
 //!
 //! This file counts the votes. The file `tally.rs` says what they mean for the caller.
 
@@ -123,21 +125,43 @@ pub enum Verdict {
 impl Ballot {
     /// A ballot without an answer.
     pub fn new(quorum: Quorum, rules: Rules) -> Self {
-        let open =
-            || NodeVote { reply: None, discounted: None, server: ServerInfo::None, place: None, was_offered: false };
+        let open = || NodeVote {
+            reply: None,
+            discounted: None,
+            server: ServerInfo::None,
+            place: None,
+            was_offered: false,
+        };
         let votes = (0..quorum.total()).map(|_| open()).collect();
-        Self { quorum, rules, lease: Lease::new(quorum), votes, aligned: None, confirming: None }
+        Self {
+            quorum,
+            rules,
+            lease: Lease::new(quorum),
+            votes,
+            aligned: None,
+            confirming: None,
+        }
     }
 
     /// Records the answer of node `node`, which was asked at `asked`.
     pub fn answered(&mut self, node: usize, asked: Instant, answer: Answer, now: Instant) {
         let reply = match answer.vote {
-            Vote::Granted { until, fence, index } => NodeReply::Granted(Grant { fence, index, tenure: (asked, until) }),
+            Vote::Granted {
+                until,
+                fence,
+                index,
+            } => NodeReply::Granted(Grant {
+                fence,
+                index,
+                tenure: (asked, until),
+            }),
             Vote::Held(occupant) => {
                 self.lease.revoke(node, Revoked::TakenOver, now);
                 NodeReply::Blocked(Box::new(Blocker::Occupant(*occupant)))
             }
-            Vote::Reserved(reservation) => NodeReply::Blocked(Box::new(Blocker::Reserved(*reservation))),
+            Vote::Reserved(reservation) => {
+                NodeReply::Blocked(Box::new(Blocker::Reserved(*reservation)))
+            }
             Vote::Superseded(newer) => NodeReply::Blocked(Box::new(Blocker::Newer(newer))),
             Vote::Restarted => NodeReply::Restarted,
             Vote::Failed(fault) => NodeReply::Failed(fault),
@@ -147,13 +171,15 @@ impl Ballot {
         self.discount_restarted();
     }
 
-    /// Discounts the grants of nodes that restarted too short a time ago. A holder that was met may have a longer lease than
-    /// any that the nodes were asked to allow for.
+    /// Discounts the grants of nodes that restarted too short a time ago. A holder that was met may
+    /// have a longer lease than any that the nodes were asked to allow for.
     fn discount_restarted(&mut self) {
         let least = restart::least_uptime(self.guarded_span());
         for node in 0..self.votes.len() {
             if matches!(self.state(node), VoteState::Granted(_))
-                && self.identity(node).is_some_and(|identity| identity.uptime < least)
+                && self
+                    .identity(node)
+                    .is_some_and(|identity| identity.uptime < least)
             {
                 self.votes[node].discounted = Some(Discount::Restarted);
             }
@@ -163,25 +189,37 @@ impl Ballot {
     /// Returns the index for which most nodes have voted, or to which the votes were moved.
     pub fn index(&self) -> u16 {
         let votes = |index: u16| self.granted().filter(|grant| grant.index == index).count();
-        let leading = || self.granted().map(|grant| grant.index).max_by_key(|index| votes(*index));
+        let leading = || {
+            self.granted()
+                .map(|grant| grant.index)
+                .max_by_key(|index| votes(*index))
+        };
         self.aligned.or_else(leading).unwrap_or_default()
     }
 
-    /// Begins to move votes of [`Verdict::Misaligned`] to one index, which it returns with the nodes to be asked for it.
-    /// `first`: the index from which the nodes looked for a free one, of `slots`.
+    /// Begins to move votes of [`Verdict::Misaligned`] to one index, which it returns with the
+    /// nodes to be asked for it. `first`: the index from which the nodes looked for a free one, of
+    /// `slots`.
     ///
-    /// A node that gave an index behind another has that other one taken. So of the indexes that enough nodes gave, or may still
-    /// give, it is the one that most nodes gave.
+    /// A node that gave an index behind another has that other one taken. So of the indexes that
+    /// enough nodes gave, or may still give, it is the one that most nodes gave.
     pub fn align(&mut self, first: u16, slots: u16) -> (u16, Vec<usize>) {
         let steps = |index: u16| (index + slots - first) % slots;
-        let count = |is_meant: &dyn Fn(u16) -> bool| self.granted().filter(|grant| is_meant(grant.index)).count();
-        let may_win = |index: &u16| count(&|other| steps(other) <= steps(*index)) >= self.quorum.needed();
+        let count = |is_meant: &dyn Fn(u16) -> bool| {
+            self.granted().filter(|grant| is_meant(grant.index)).count()
+        };
+        let may_win =
+            |index: &u16| count(&|other| steps(other) <= steps(*index)) >= self.quorum.needed();
         let indexes = self.granted().map(|grant| grant.index).filter(may_win);
-        let index = indexes.max_by_key(|index| (count(&|other| other == *index), std::cmp::Reverse(steps(*index))));
+        let index = indexes.max_by_key(|index| {
+            (
+                count(&|other| other == *index),
+                std::cmp::Reverse(steps(*index)),
+            )
+        });
         let index = index.unwrap_or(first);
         self.aligned = Some(index);
-        let is_elsewhere =
-            |node: &usize| matches!(self.state(*node), VoteState::Granted(grant) if grant.index != index);
+        let is_elsewhere = |node: &usize| matches!(self.state(*node), VoteState::Granted(grant) if grant.index != index);
         let nodes: Vec<usize> = (0..self.votes.len()).filter(is_elsewhere).collect();
         for node in &nodes {
             self.votes[*node].reply = None;
@@ -189,7 +227,8 @@ impl Ballot {
         (index, nodes)
     }
 
-    /// Begins the confirm round. Returns the nodes to be told `fence`. A node that has not granted by now does not count.
+    /// Begins the confirm round. Returns the nodes to be told `fence`. A node that has not granted
+    /// by now does not count.
     pub fn confirm(&mut self, fence: Fence) -> Vec<usize> {
         let index = self.index();
         (self.aligned, self.confirming) = (Some(index), Some(fence));
@@ -202,12 +241,17 @@ impl Ballot {
         (0..self.votes.len()).filter(is_behind).collect()
     }
 
-    /// Records that node `node`, asked at `asked`, still had our key in the confirm round and knows the fence now.
+    /// Records that node `node`, asked at `asked`, still had our key in the confirm round and knows
+    /// the fence now.
     pub fn confirmed(&mut self, node: usize, asked: Instant, until: Instant) {
         if let (Some(fence), VoteState::Granted(grant)) = (self.confirming, self.state(node)) {
             // An earlier end never shortens a tenure.
             let tenure = (asked, until.max(grant.tenure.1));
-            self.votes[node].reply = Some(NodeReply::Granted(Grant { fence, tenure, ..grant }));
+            self.votes[node].reply = Some(NodeReply::Granted(Grant {
+                fence,
+                tenure,
+                ..grant
+            }));
         }
     }
 
@@ -219,10 +263,14 @@ impl Ballot {
         }
     }
 
-    /// Records that node `node` failed to confirm. The request may have run, so the node is sent a release like any other.
+    /// Records that node `node` failed to confirm. The request may have run, so the node is sent a
+    /// release like any other.
     pub fn failed_to_confirm(&mut self, node: usize, fault: Fault) {
         self.votes[node].discounted = Some(Discount::Unconfirmed);
-        self.votes[node].reply = Some(NodeReply::Failed(Fault { kind: FaultKind::Unknown, ..fault }));
+        self.votes[node].reply = Some(NodeReply::Failed(Fault {
+            kind: FaultKind::Unknown,
+            ..fault
+        }));
     }
 
     /// Records that node `node` has offered us the turn.
@@ -232,18 +280,36 @@ impl Ballot {
 
     /// Returns what the votes come to.
     pub fn verdict(&self) -> Verdict {
-        let open = (0..self.votes.len()).filter(|node| matches!(self.state(*node), VoteState::Open)).count();
+        let open = (0..self.votes.len())
+            .filter(|node| matches!(self.state(*node), VoteState::Open))
+            .count();
         let (index, needed) = (self.index(), self.quorum.needed());
-        let fences = || self.granted().filter(|grant| grant.index == index).map(|grant| grant.fence);
+        let fences = || {
+            self.granted()
+                .filter(|grant| grant.index == index)
+                .map(|grant| grant.fence)
+        };
         let granted = fences().count();
         let Some(fence) = self.confirming.or_else(|| fences().max()) else {
-            return if open < needed { Verdict::Failed } else { Verdict::Open };
+            return if open < needed {
+                Verdict::Failed
+            } else {
+                Verdict::Open
+            };
         };
         if granted < needed && self.aligned.is_none() && self.granted().count() >= needed {
             Verdict::Misaligned
         } else if granted + open < needed {
-            let strays = if self.aligned.is_none() { self.granted().count() } else { 0 };
-            if strays + open < needed { Verdict::Failed } else { Verdict::Open }
+            let strays = if self.aligned.is_none() {
+                self.granted().count()
+            } else {
+                0
+            };
+            if strays + open < needed {
+                Verdict::Failed
+            } else {
+                Verdict::Open
+            }
         } else if granted < needed {
             Verdict::Open
         } else if fences().filter(|known| *known == fence).count() >= needed {
@@ -267,19 +333,29 @@ impl Ballot {
 
     /// Returns the grants that count, of whatever index.
     fn granted(&self) -> impl Iterator<Item = Grant> {
-        (0..self.votes.len())
-            .filter_map(|node| if let VoteState::Granted(grant) = self.state(node) { Some(grant) } else { None })
+        (0..self.votes.len()).filter_map(|node| {
+            if let VoteState::Granted(grant) = self.state(node) {
+                Some(grant)
+            } else {
+                None
+            }
+        })
     }
 
     /// Returns the lease that the grants make.
     ///
-    /// A grant that came after the confirm round began, with a counter above the confirmed fence, is no part of it until the
-    /// holder has asked that node again. In between another client may have had a majority with it ([`Lease::admit`]).
+    /// A grant that came after the confirm round began, with a counter above the confirmed fence,
+    /// is no part of it until the holder has asked that node again. In between another client may
+    /// have had a majority with it ([`Lease::admit`]).
     pub fn lease(&self) -> Lease {
         let (mut lease, index) = (self.lease.clone(), self.index());
         for (node, vote) in self.votes.iter().enumerate() {
             let is_lost = matches!(vote.discounted, Some(Discount::Lost(_)));
-            if let Some(NodeReply::Granted(Grant { fence, index: own, tenure: (asked, until) })) = vote.reply
+            if let Some(NodeReply::Granted(Grant {
+                fence,
+                index: own,
+                tenure: (asked, until),
+            })) = vote.reply
                 && own == index
                 && !is_lost
                 && self.confirming.is_none_or(|confirming| fence <= confirming)
@@ -302,7 +378,8 @@ impl Ballot {
 
     /// Whether a node has granted, and so kept others from its vote.
     pub fn has_taken_any(&self) -> bool {
-        self.replies().any(|reply| matches!(reply, NodeReply::Granted(_)))
+        self.replies()
+            .any(|reply| matches!(reply, NodeReply::Granted(_)))
     }
 
     /// Returns the nodes that may have set our key, or may yet: they must be sent a release.
@@ -312,30 +389,45 @@ impl Ballot {
             Some(NodeReply::Failed(fault)) => fault.kind == FaultKind::Unknown,
             Some(NodeReply::Blocked(_) | NodeReply::Restarted) => false,
         };
-        (0..self.votes.len()).filter(|&node| may_have(&self.votes[node])).collect()
+        (0..self.votes.len())
+            .filter(|&node| may_have(&self.votes[node]))
+            .collect()
     }
 
     /// Returns the longest TTL known: our own, or that of a holder that was met.
     pub fn longest_ttl(&self) -> Duration {
-        let met = self.replies().filter_map(NodeReply::occupant).filter_map(Occupant::lease_length).max();
-        met.unwrap_or_default().max(self.rules.schedule.remembered())
+        let met = self
+            .replies()
+            .filter_map(NodeReply::occupant)
+            .filter_map(Occupant::lease_length)
+            .max();
+        met.unwrap_or_default()
+            .max(self.rules.schedule.remembered())
     }
 
     /// Returns M, with what this attempt has met.
     fn guarded_span(&self) -> Duration {
-        self.rules.guard.span(self.votes.len(), self.longest_ttl()).max(self.rules.min_uptime)
+        self.rules
+            .guard
+            .span(self.votes.len(), self.longest_ttl())
+            .max(self.rules.min_uptime)
     }
 
     fn identity(&self, node: usize) -> Option<&Identity> {
-        if let ServerInfo::Told(identity) = &self.votes[node].server { Some(identity) } else { None }
+        if let ServerInfo::Told(identity) = &self.votes[node].server {
+            Some(identity)
+        } else {
+            None
+        }
     }
 
     fn replies(&self) -> impl Iterator<Item = &NodeReply> {
         self.votes.iter().filter_map(|vote| vote.reply.as_ref())
     }
 
-    /// Returns the waiter's time of entry, unix time in µs: the median of the nodes' times, of two the earlier. So a minority
-    /// of wrong clocks puts no waiter behind all that come within the next minute.
+    /// Returns the waiter's time of entry, unix time in µs: the median of the nodes' times, of two
+    /// the earlier. So a minority of wrong clocks puts no waiter behind all that come within the
+    /// next minute.
     pub fn queue_entry_time(&self) -> Option<u64> {
         let mut times: Vec<u64> = self.places().map(|(_, place)| place.now).collect();
         times.sort_unstable();
@@ -349,17 +441,25 @@ impl Ballot {
 
     /// Returns a node that refuses the waiter a place in its queue, and the node's words.
     pub fn unqueued(&self) -> Option<(usize, &str)> {
-        self.places().find_map(|(node, place)| Some((node, place.refused.as_deref()?)))
+        self.places()
+            .find_map(|(node, place)| Some((node, place.refused.as_deref()?)))
     }
 
     fn places(&self) -> impl Iterator<Item = (usize, &QueuePosition)> {
-        self.votes.iter().enumerate().filter_map(|(node, vote)| Some((node, vote.place.as_ref()?)))
+        self.votes
+            .iter()
+            .enumerate()
+            .filter_map(|(node, vote)| Some((node, vote.place.as_ref()?)))
     }
 }
 
 impl NodeReply {
     fn blocker(&self) -> Option<&Blocker> {
-        if let Self::Blocked(blocker) = self { Some(blocker) } else { None }
+        if let Self::Blocked(blocker) = self {
+            Some(blocker)
+        } else {
+            None
+        }
     }
 
     fn occupant(&self) -> Option<&Occupant> {

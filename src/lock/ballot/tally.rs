@@ -1,5 +1,5 @@
-//! The outcome of the votes for the caller: won, busy, split, unreachable, refused; and sets of nodes that cannot hold the lock as
-//! configured, whatever the votes.
+//! The outcome of the votes for the caller: won, busy, split, unreachable, refused; and sets of
+//! nodes that cannot hold the lock as configured, whatever the votes.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::Restarted;
 
-/// The outcome of an attempt: the fence of the lock, which is ours for long enough to be of use, or why it is not ours.
+/// The outcome of an attempt: the fence of the lock, which is ours for long enough to be of use, or
+/// why it is not ours.
 pub type Tally = Result<Fence, Reason>;
 
 /// Why an attempt, or the wait, ends without the lock.
@@ -21,11 +22,13 @@ pub type Tally = Result<Fence, Reason>;
 pub enum Reason {
     /// This keeps it from us, which may pass: a wait ends once its patience is over.
     Blocked(Blocked),
-    /// This other waiter came later, and both have `--supersede`. So many nodes say so that no majority can grant.
+    /// This other waiter came later, and both have `--supersede`. So many nodes say so that no
+    /// majority can grant.
     Superseded(Box<Blocker>),
     /// The nodes that refuse us leave no majority.
     Refused(Faults),
-    /// The set of nodes cannot hold this lock as configured, as the named node shows. Waiting does not mend that.
+    /// The set of nodes cannot hold this lock as configured, as the named node shows. Waiting does
+    /// not mend that.
     Unfit(String, Fault),
     /// The outer rlock that holds the lock cannot be reached.
     OuterUnreachable(Box<Occupant>),
@@ -36,7 +39,8 @@ pub enum Reason {
 pub enum Blocked {
     /// This party has it, or its turn.
     Busy(Box<Blocker>),
-    /// No client has a majority; this party has the most votes. The faults are those of the nodes without a vote.
+    /// No client has a majority; this party has the most votes. The faults are those of the nodes
+    /// without a vote.
     Split(Box<Blocker>, Faults),
     /// Too few of the nodes gave a vote.
     Unreachable(Faults, Quorum),
@@ -45,11 +49,13 @@ pub enum Blocked {
 }
 
 impl Blocked {
-    /// Returns the same, but for votes split in favour of a waiter whose turn it is. That does not tie: it comes within its second, or
-    /// its turn ends.
+    /// Returns the same, but for votes split in favour of a waiter whose turn it is. That does not
+    /// tie: it comes within its second, or its turn ends.
     pub(in crate::lock) fn of_turn(self, quorum: Quorum) -> Self {
         match self {
-            Self::Split(blocker, faults) if blocker.occupant().is_none() && faults.len() <= quorum.tolerated() => {
+            Self::Split(blocker, faults)
+                if blocker.occupant().is_none() && faults.len() <= quorum.tolerated() =>
+            {
                 Self::Busy(blocker)
             }
             other => other,
@@ -68,13 +74,25 @@ impl Ballot {
         if let Some((node, fault)) = self.misconfiguration(&name) {
             return Err(Reason::Unfit(name(node).to_owned(), fault));
         }
-        if (0..self.votes.len()).filter(|node| self.refuses(*node)).count() > self.quorum.tolerated() {
+        if (0..self.votes.len())
+            .filter(|node| self.refuses(*node))
+            .count()
+            > self.quorum.tolerated()
+        {
             return Err(Reason::Refused(self.faults(name)));
         }
         if let Verdict::Won(fence) = self.verdict() {
-            // The lease counts from before the requests were sent. The rest must be enough to stop the command.
-            let is_of_use = self.lease().deadline().is_some_and(|d| now < self.rules.schedule.signal_at(d));
-            return if is_of_use { Ok(fence) } else { Err(Reason::Blocked(Blocked::TooLate)) };
+            // The lease counts from before the requests were sent. The rest must be enough to stop
+            // the command.
+            let is_of_use = self
+                .lease()
+                .deadline()
+                .is_some_and(|d| now < self.rules.schedule.signal_at(d));
+            return if is_of_use {
+                Ok(fence)
+            } else {
+                Err(Reason::Blocked(Blocked::TooLate))
+            };
         }
         if let Some(newer) = self.newer() {
             return Err(Reason::Superseded(Box::new(newer.clone())));
@@ -82,9 +100,14 @@ impl Ballot {
         let needed = self.quorum.needed();
         let there = self.votes();
         // A node that was not waited for is not away.
-        let unanswered = if self.missed_deadline() { 0 } else { self.unanswered() };
+        let unanswered = if self.missed_deadline() {
+            0
+        } else {
+            self.unanswered()
+        };
         Err(Reason::Blocked(match self.leading_blocker() {
-            // The slots that nodes gave were not the same, and one to which they were to move was taken meanwhile.
+            // The slots that nodes gave were not the same, and one to which they were to move was
+            // taken meanwhile.
             None if self.verdict() == Verdict::Misaligned => Blocked::TooLate,
             Some((blocker, votes)) if self.aligned.is_none() && self.may_hold(votes) => {
                 Blocked::Busy(Box::new(blocker.clone()))
@@ -98,18 +121,25 @@ impl Ballot {
 
     /// Number of nodes that gave a vote, for us or not.
     pub fn votes(&self) -> usize {
-        (0..self.votes.len()).filter(|node| self.has_voted(*node)).count()
+        (0..self.votes.len())
+            .filter(|node| self.has_voted(*node))
+            .count()
     }
 
-    /// Returns the time until a majority counts, if only nodes under their restart guard are missing for it.
+    /// Returns the time until a majority counts, if only nodes under their restart guard are
+    /// missing for it.
     pub fn counts_in(&self) -> Option<Duration> {
         if self.unanswered() + self.failed() > 0 {
             return None;
         }
-        let mut left: Vec<Duration> =
-            (0..self.votes.len()).filter_map(|node| Some(self.restarted(node)?.left)).collect();
+        let mut left: Vec<Duration> = (0..self.votes.len())
+            .filter_map(|node| Some(self.restarted(node)?.left))
+            .collect();
         left.sort_unstable();
-        let missing = self.quorum.needed().checked_sub(self.votes.len() - left.len())?;
+        let missing = self
+            .quorum
+            .needed()
+            .checked_sub(self.votes.len() - left.len())?;
         left.get(missing.checked_sub(1)?).copied()
     }
 
@@ -118,29 +148,40 @@ impl Ballot {
         let (needed, unanswered) = (self.quorum.needed(), self.unanswered());
         self.newer().is_some()
             || self.leading_blocker().is_some_and(|(blocker, votes)| {
-                let is_own = blocker.occupant().is_some_and(|occupant| self.is_own(occupant));
+                let is_own = blocker
+                    .occupant()
+                    .is_some_and(|occupant| self.is_own(occupant));
                 !is_own && (votes >= needed || votes + unanswered < needed)
             })
     }
 
-    /// Whether the nodes that have not answered yet decide between busy and split. Two clients that tie on an even number of nodes, each
-    /// of which took the other for the holder at once, would both give up. A nested run that took its outer one's lock for a split vote
-    /// would not join it.
+    /// Whether the nodes that have not answered yet decide between busy and split. Two clients that
+    /// tie on an even number of nodes, each of which took the other for the holder at once, would
+    /// both give up. A nested run that took its outer one's lock for a split vote would not join
+    /// it.
     pub fn is_undecided(&self) -> bool {
-        let Some((_, votes)) = self.leading_blocker() else { return false };
+        let Some((_, votes)) = self.leading_blocker() else {
+            return false;
+        };
         let (unanswered, failed) = (self.unanswered(), self.failed());
         self.may_be_majority(votes + unanswered, failed) && !self.may_be_majority(votes, failed)
     }
 
-    /// Whether a node that was blocked has offered us the turn since. Waiting for nodes that hang would then cost us our turn.
+    /// Whether a node that was blocked has offered us the turn since. Waiting for nodes that hang
+    /// would then cost us our turn.
     pub fn was_offered_again(&self) -> bool {
-        self.votes.iter().any(|vote| vote.was_offered && matches!(vote.reply, Some(NodeReply::Blocked(_))))
+        self.votes
+            .iter()
+            .any(|vote| vote.was_offered && matches!(vote.reply, Some(NodeReply::Blocked(_))))
     }
 
-    /// Returns the waiter that ends this one, if that many nodes name one that no majority can grant. They may name different
-    /// ones.
+    /// Returns the waiter that ends this one, if that many nodes name one that no majority can
+    /// grant. They may name different ones.
     fn newer(&self) -> Option<&Blocker> {
-        let mut newer = self.replies().filter_map(NodeReply::blocker).filter(|by| matches!(by, Blocker::Newer(_)));
+        let mut newer = self
+            .replies()
+            .filter_map(NodeReply::blocker)
+            .filter(|by| matches!(by, Blocker::Newer(_)));
         newer.nth(self.quorum.tolerated())
     }
 
@@ -155,10 +196,13 @@ impl Ballot {
         if self.rules.guard.requires_uptime() || self.guarded_span().is_zero() {
             return None;
         }
-        self.votes.iter().enumerate().find_map(|(node, vote)| match &vote.server {
-            ServerInfo::Forbidden(why) => Some((node, why.as_str())),
-            _ => None,
-        })
+        self.votes
+            .iter()
+            .enumerate()
+            .find_map(|(node, vote)| match &vote.server {
+                ServerInfo::Forbidden(why) => Some((node, why.as_str())),
+                _ => None,
+            })
     }
 
     /// Returns the nodes that refuse us, and why.
@@ -166,7 +210,8 @@ impl Ballot {
         (0..self.votes.len()).filter_map(|node| Some((node, self.refusal(node)?)))
     }
 
-    /// Whether node `node` refuses us: the vote itself, or INFO, on which `--restart-guard DUR` relies.
+    /// Whether node `node` refuses us: the vote itself, or INFO, on which `--restart-guard DUR`
+    /// relies.
     pub(super) fn refuses(&self, node: usize) -> bool {
         let vote = &self.votes[node];
         matches!(&vote.reply, Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Refused)
@@ -186,17 +231,23 @@ impl Ballot {
         }
     }
 
-    /// Whether the missing votes were waited for until the end. If not, a node without a vote is not called silent.
+    /// Whether the missing votes were waited for until the end. If not, a node without a vote is
+    /// not called silent.
     pub(super) fn missed_deadline(&self) -> bool {
         self.verdict() != Verdict::Failed && !self.was_offered_again()
     }
 
     fn unanswered(&self) -> usize {
-        self.votes.iter().filter(|vote| vote.reply.is_none()).count()
+        self.votes
+            .iter()
+            .filter(|vote| vote.reply.is_none())
+            .count()
     }
 
     fn failed(&self) -> usize {
-        self.replies().filter(|reply| matches!(reply, NodeReply::Failed(_))).count()
+        self.replies()
+            .filter(|reply| matches!(reply, NodeReply::Failed(_)))
+            .count()
     }
 
     /// Whether the party at `votes` nodes, too many for us, may have a majority.
@@ -204,8 +255,9 @@ impl Ballot {
         self.may_be_majority(votes, self.unanswered() + self.failed())
     }
 
-    /// Whether a party at `votes` nodes leaves no majority for us, and may have one with `unknown` more. Of an even number, half is not
-    /// enough for any party: two that tie must not take each other for the holder.
+    /// Whether a party at `votes` nodes leaves no majority for us, and may have one with `unknown`
+    /// more. Of an even number, half is not enough for any party: two that tie must not take each
+    /// other for the holder.
     fn may_be_majority(&self, votes: usize, unknown: usize) -> bool {
         votes > self.quorum.tolerated() && votes + unknown >= self.quorum.needed()
     }
@@ -214,7 +266,9 @@ impl Ballot {
     fn leading_blocker(&self) -> Option<(&Blocker, usize)> {
         let blockers = || self.replies().filter_map(NodeReply::blocker);
         let votes = |own: &Blocker| blockers().filter(|other| other.is_same(own)).count();
-        blockers().map(|blocker| (blocker, votes(blocker))).max_by_key(|(_, votes)| *votes)
+        blockers()
+            .map(|blocker| (blocker, votes(blocker)))
+            .max_by_key(|(_, votes)| *votes)
     }
 
     fn faults<'a>(&self, name: impl Fn(usize) -> &'a str) -> Faults {
@@ -236,9 +290,13 @@ impl Ballot {
         }
         let vote = &self.votes[node];
         match (&vote.reply, vote.discounted) {
-            (None, _) => self.missed_deadline().then(|| Fault::timeout(self.rules.schedule.node_timeout())),
+            (None, _) => self
+                .missed_deadline()
+                .then(|| Fault::timeout(self.rules.schedule.node_timeout())),
             (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
-            (_, Some(Discount::Lost(how))) => Some(Fault::new(FaultKind::Unavailable, how.to_string())),
+            (_, Some(Discount::Lost(how))) => {
+                Some(Fault::new(FaultKind::Unavailable, how.to_string()))
+            }
             (Some(NodeReply::Granted(_) | NodeReply::Blocked(_) | NodeReply::Restarted), _) => None,
         }
     }
@@ -246,30 +304,47 @@ impl Ballot {
     /// Returns the state of node `node`, if it does not count since it restarted.
     fn restarted(&self, node: usize) -> Option<Restarted> {
         let vote = &self.votes[node];
-        let is_young = matches!(vote.reply, Some(NodeReply::Restarted)) || vote.discounted == Some(Discount::Restarted);
+        let is_young = matches!(vote.reply, Some(NodeReply::Restarted))
+            || vote.discounted == Some(Discount::Restarted);
         is_young.then(|| {
-            let (uptime, is_promoted) = self.identity(node).map(|it| (it.uptime, it.is_promoted)).unwrap_or_default();
-            Restarted { is_promoted, ..Restarted::new(uptime, self.guarded_span()) }
+            let (uptime, is_promoted) = self
+                .identity(node)
+                .map(|it| (it.uptime, it.is_promoted))
+                .unwrap_or_default();
+            Restarted {
+                is_promoted,
+                ..Restarted::new(uptime, self.guarded_span())
+            }
         })
     }
 }
 
 impl Ballot {
-    /// Returns the fault in the configuration of one node, or of all of them together, and the node that shows it. Waiting does
-    /// not mend it.
-    pub(super) fn misconfiguration<'a>(&self, name: &impl Fn(usize) -> &'a str) -> Option<(usize, Fault)> {
-        self.unfit_node().or_else(|| self.shared_server(name)).or_else(|| self.met_itself())
+    /// Returns the fault in the configuration of one node, or of all of them together, and the node
+    /// that shows it. Waiting does not mend it.
+    pub(super) fn misconfiguration<'a>(
+        &self,
+        name: &impl Fn(usize) -> &'a str,
+    ) -> Option<(usize, Fault)> {
+        self.unfit_node()
+            .or_else(|| self.shared_server(name))
+            .or_else(|| self.met_itself())
     }
 
     fn unfit_node(&self) -> Option<(usize, Fault)> {
-        self.votes.iter().enumerate().find_map(|(node, vote)| match &vote.reply {
-            Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Unfit => Some((node, fault.clone())),
-            Some(reply) => {
-                let why = reply.occupant()?.other_list(self.votes.len())?;
-                Some((node, Fault::new(FaultKind::Unfit, why)))
-            }
-            None => None,
-        })
+        self.votes
+            .iter()
+            .enumerate()
+            .find_map(|(node, vote)| match &vote.reply {
+                Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Unfit => {
+                    Some((node, fault.clone()))
+                }
+                Some(reply) => {
+                    let why = reply.occupant()?.other_list(self.votes.len())?;
+                    Some((node, Fault::new(FaultKind::Unfit, why)))
+                }
+                None => None,
+            })
     }
 
     fn shared_server<'a>(&self, name: &impl Fn(usize) -> &'a str) -> Option<(usize, Fault)> {
@@ -282,16 +357,27 @@ impl Ballot {
         })
     }
 
-    /// Finds a server that was named twice where INFO tells nothing, or where one of its names has not answered yet.
+    /// Finds a server that was named twice where INFO tells nothing, or where one of its names has
+    /// not answered yet.
     fn met_itself(&self) -> Option<(usize, Fault)> {
-        let is_own = |reply: &NodeReply| reply.occupant().is_some_and(|occupant| self.is_own(occupant));
-        let node = self.votes.iter().position(|vote| vote.reply.as_ref().is_some_and(is_own))?;
-        let why = "it has the token that another node was given just now: nodes must be independent";
+        let is_own = |reply: &NodeReply| {
+            reply
+                .occupant()
+                .is_some_and(|occupant| self.is_own(occupant))
+        };
+        let node = self
+            .votes
+            .iter()
+            .position(|vote| vote.reply.as_ref().is_some_and(is_own))?;
+        let why =
+            "it has the token that another node was given just now: nodes must be independent";
         Some((node, Fault::new(FaultKind::Unfit, why)))
     }
 
     /// Whether `occupant` is this attempt itself, at a server that it has met by another name.
     pub(super) fn is_own(&self, occupant: &Occupant) -> bool {
-        occupant.holder().is_some_and(|(token, _)| token == self.rules.token)
+        occupant
+            .holder()
+            .is_some_and(|(token, _)| token == self.rules.token)
     }
 }

@@ -22,13 +22,27 @@ fn fence(number: u64) -> Fence {
 
 fn rules(guard: RestartGuard) -> Rules {
     let ttl = Duration::from_secs(30);
-    let options = ScheduleOptions { ttl, drift: 0.01, node_timeout: None, kill_after: None };
+    let options = ScheduleOptions {
+        ttl,
+        drift: 0.01,
+        node_timeout: None,
+        kill_after: None,
+    };
     let schedule = Schedule::new(options).unwrap();
-    Rules { token: Token::fresh(), schedule, guard, min_uptime: Duration::ZERO }
+    Rules {
+        token: Token::fresh(),
+        schedule,
+        guard,
+        min_uptime: Duration::ZERO,
+    }
 }
 
 fn granted(number: u64) -> Vote {
-    Vote::Granted { until: at(30), fence: fence(number), index: 0 }
+    Vote::Granted {
+        until: at(30),
+        fence: fence(number),
+        index: 0,
+    }
 }
 
 fn granted_at(ballot: &mut Ballot, node: usize, number: u64) {
@@ -45,8 +59,16 @@ fn ballot(total: usize, granted: &[(usize, u64)]) -> Ballot {
 
 /// Another client, with a list of so many nodes.
 fn rlock(nodes: usize) -> Occupant {
-    let details = Details { host: "web1".to_owned(), n: nodes, ttl: 60_000, ..Details::default() };
-    Occupant::new(OccupantKind::Holder(Token::fresh(), details), Some(Duration::from_secs(9)))
+    let details = Details {
+        host: "web1".to_owned(),
+        n: nodes,
+        ttl: 60_000,
+        ..Details::default()
+    };
+    Occupant::new(
+        OccupantKind::Holder(Token::fresh(), details),
+        Some(Duration::from_secs(9)),
+    )
 }
 
 fn held_by(occupant: &Occupant) -> Vote {
@@ -82,7 +104,10 @@ fn has_granted(ballot: &Ballot, node: usize) -> bool {
 #[test]
 fn it_is_decided_as_soon_as_it_is_certain() {
     assert_eq!(ballot(5, &[(0, 7), (1, 7)]).verdict(), Verdict::Open);
-    assert_eq!(ballot(5, &[(0, 7), (1, 7), (4, 7)]).verdict(), Verdict::Won(fence(7)));
+    assert_eq!(
+        ballot(5, &[(0, 7), (1, 7), (4, 7)]).verdict(),
+        Verdict::Won(fence(7))
+    );
     let mut losing = ballot(4, &[(0, 7)]);
     losing.answered(1, at(0), held_by(&rlock(1)).into(), at(1));
     assert_eq!(losing.verdict(), Verdict::Open);
@@ -93,7 +118,10 @@ fn it_is_decided_as_soon_as_it_is_certain() {
 #[test]
 fn an_even_set_is_won_by_more_than_half() {
     assert_eq!(ballot(2, &[(0, 7)]).verdict(), Verdict::Open);
-    assert_eq!(ballot(2, &[(0, 7), (1, 7)]).verdict(), Verdict::Won(fence(7)));
+    assert_eq!(
+        ballot(2, &[(0, 7), (1, 7)]).verdict(),
+        Verdict::Won(fence(7))
+    );
     assert_eq!(ballot(4, &[(0, 7), (1, 7)]).verdict(), Verdict::Open);
 }
 
@@ -137,7 +165,10 @@ fn a_node_that_lost_the_key_before_the_confirm_round_is_no_part_of_the_lease() {
     ballot.confirmed(2, at(1), at(31));
     assert_eq!(ballot.verdict(), Verdict::Won(fence(9)));
     let mut lease = ballot.lease();
-    assert_eq!((lease.deadline(), lease.wants_healing(0)), (Some(at(30)), true));
+    assert_eq!(
+        (lease.deadline(), lease.wants_healing(0)),
+        (Some(at(30)), true)
+    );
     lease.revoke(1, Revoked::Missing, at(3));
     assert!(lease.loss(at(9)).is_some());
 }
@@ -152,11 +183,24 @@ fn a_vote_taken_back_does_not_count() {
 #[test]
 fn a_majority_in_other_hands_is_busy_and_a_minority_is_a_split() {
     let other = rlock(3);
-    let busy = book(3, RestartGuard::Off, vec![held_by(&other), held_by(&other), granted(7)]);
-    assert_eq!(tally(&busy), Err(Reason::Blocked(Blocked::Busy(blocker(&other)))));
+    let busy = book(
+        3,
+        RestartGuard::Off,
+        vec![held_by(&other), held_by(&other), granted(7)],
+    );
+    assert_eq!(
+        tally(&busy),
+        Err(Reason::Blocked(Blocked::Busy(blocker(&other))))
+    );
     assert_eq!(busy.holder(), Some(&other));
-    let split = book(3, RestartGuard::Off, vec![held_by(&other), held_by(&rlock(3)), granted(7)]);
-    assert!(matches!(tally(&split), Err(Reason::Blocked(Blocked::Split(_, faults))) if faults.is_empty()));
+    let split = book(
+        3,
+        RestartGuard::Off,
+        vec![held_by(&other), held_by(&rlock(3)), granted(7)],
+    );
+    assert!(
+        matches!(tally(&split), Err(Reason::Blocked(Blocked::Split(_, faults))) if faults.is_empty())
+    );
     assert_eq!(split.holder(), None);
 }
 
@@ -167,8 +211,15 @@ fn one_holder_counts_once_though_a_healed_node_tells_more_of_it() {
     if let OccupantKind::Holder(_, details) = &mut healed.who {
         details.fence = Some(7);
     }
-    let busy = book(3, RestartGuard::Off, vec![held_by(&other), held_by(&healed)]);
-    assert!(matches!(tally(&busy), Err(Reason::Blocked(Blocked::Busy(_)))));
+    let busy = book(
+        3,
+        RestartGuard::Off,
+        vec![held_by(&other), held_by(&healed)],
+    );
+    assert!(matches!(
+        tally(&busy),
+        Err(Reason::Blocked(Blocked::Busy(_)))
+    ));
 }
 
 #[test]
@@ -180,10 +231,20 @@ fn half_of_an_even_set_may_be_a_majority_only_while_a_node_is_silent_or_away() {
     assert!(half.is_undecided());
     half.answered(3, at(0), granted(7).into(), at(1));
     assert!(!half.is_undecided());
-    assert!(matches!(tally(&half), Err(Reason::Blocked(Blocked::Split(..)))));
-    let mut unknown = book(4, RestartGuard::Off, vec![held_by(&other), held_by(&other), granted(7), away()]);
+    assert!(matches!(
+        tally(&half),
+        Err(Reason::Blocked(Blocked::Split(..)))
+    ));
+    let mut unknown = book(
+        4,
+        RestartGuard::Off,
+        vec![held_by(&other), held_by(&other), granted(7), away()],
+    );
     assert!(!unknown.is_undecided());
-    assert!(matches!(tally(&unknown), Err(Reason::Blocked(Blocked::Busy(_)))));
+    assert!(matches!(
+        tally(&unknown),
+        Err(Reason::Blocked(Blocked::Busy(_)))
+    ));
     unknown.answered(3, at(0), held_by(&other).into(), at(1));
     assert!(unknown.is_decided());
 }
@@ -196,17 +257,41 @@ fn a_minority_may_be_a_majority_while_enough_nodes_are_silent() {
     assert!(ballot.is_undecided() && !ballot.is_decided());
     ballot.answered(2, at(0), held_by(&other).into(), at(1));
     assert!(!ballot.is_undecided());
-    assert!(matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Busy(_)))));
-    let split = vec![granted(7), held_by(&rlock(5)), held_by(&rlock(5)), held_by(&rlock(5))];
-    assert!(!book(5, RestartGuard::Off, split).is_undecided(), "three parties have a node each");
-    let lost = book(5, RestartGuard::Off, vec![away(), away(), away(), held_by(&rlock(5))]);
+    assert!(matches!(
+        tally(&ballot),
+        Err(Reason::Blocked(Blocked::Busy(_)))
+    ));
+    let split = vec![
+        granted(7),
+        held_by(&rlock(5)),
+        held_by(&rlock(5)),
+        held_by(&rlock(5)),
+    ];
+    assert!(
+        !book(5, RestartGuard::Off, split).is_undecided(),
+        "three parties have a node each"
+    );
+    let lost = book(
+        5,
+        RestartGuard::Off,
+        vec![away(), away(), away(), held_by(&rlock(5))],
+    );
     assert!(!lost.is_undecided(), "two of five are no majority");
 }
 
 #[test]
 fn a_turn_that_is_another_waiters_is_no_holder_and_takes_no_tenure() {
-    let reserved = || Vote::Reserved(Box::new(Reservation { waiter: None, left: Duration::from_secs(1) }));
-    let ballot = book(3, RestartGuard::Off, vec![reserved(), reserved(), granted(7)]);
+    let reserved = || {
+        Vote::Reserved(Box::new(Reservation {
+            waiter: None,
+            left: Duration::from_secs(1),
+        }))
+    };
+    let ballot = book(
+        3,
+        RestartGuard::Off,
+        vec![reserved(), reserved(), granted(7)],
+    );
     assert!(
         matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Busy(blocker))) if matches!(*blocker, Blocker::Reserved(_)))
     );
@@ -216,17 +301,35 @@ fn a_turn_that_is_another_waiters_is_no_holder_and_takes_no_tenure() {
 #[test]
 fn too_few_votes_name_each_node_that_gave_none_and_say_whether_a_majority_answered() {
     let none = book(3, RestartGuard::Off, vec![granted(7), away()]);
-    let Err(Reason::Blocked(Blocked::Unreachable(faults, _))) = tally(&none) else { panic!("{:?}", tally(&none)) };
-    assert_eq!(faults.to_string(), "b: cannot connect; c: no answer within 1s");
-    let restarted = book(3, RestartGuard::Off, vec![granted(7), Vote::Restarted, Vote::Restarted]);
-    assert!(matches!(tally(&restarted), Err(Reason::Blocked(Blocked::Unreachable(..)))));
+    let Err(Reason::Blocked(Blocked::Unreachable(faults, _))) = tally(&none) else {
+        panic!("{:?}", tally(&none))
+    };
+    assert_eq!(
+        faults.to_string(),
+        "b: cannot connect; c: no answer within 1s"
+    );
+    let restarted = book(
+        3,
+        RestartGuard::Off,
+        vec![granted(7), Vote::Restarted, Vote::Restarted],
+    );
+    assert!(matches!(
+        tally(&restarted),
+        Err(Reason::Blocked(Blocked::Unreachable(..)))
+    ));
 }
 
 #[test]
 fn a_node_that_was_not_needed_to_lose_is_not_called_silent() {
-    let ballot = book(3, RestartGuard::Off, vec![held_by(&rlock(3)), held_by(&rlock(3))]);
+    let ballot = book(
+        3,
+        RestartGuard::Off,
+        vec![held_by(&rlock(3)), held_by(&rlock(3))],
+    );
     assert!(!ballot.missed_deadline());
-    assert!(matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Split(_, faults))) if faults == Faults::default()));
+    assert!(
+        matches!(tally(&ballot), Err(Reason::Blocked(Blocked::Split(_, faults))) if faults == Faults::default())
+    );
     assert!(book(3, RestartGuard::Off, vec![granted(7)]).missed_deadline());
 }
 
@@ -234,13 +337,20 @@ fn a_node_that_was_not_needed_to_lose_is_not_called_silent() {
 fn a_grant_that_leaves_no_time_to_stop_the_command_is_too_late() {
     let ballot = ballot(1, &[(0, 7)]);
     assert_eq!(ballot.tally(at(1), |node| NAMES[node]), Ok(fence(7)));
-    assert_eq!(ballot.tally(at(29), |node| NAMES[node]), Err(Reason::Blocked(Blocked::TooLate)));
+    assert_eq!(
+        ballot.tally(at(29), |node| NAMES[node]),
+        Err(Reason::Blocked(Blocked::TooLate))
+    );
 }
 
 #[test]
 fn nodes_that_refuse_us_decide_only_once_they_leave_no_majority() {
     let refused = || Vote::Failed(Fault::new(FaultKind::Refused, "NOAUTH"));
-    let one = book(3, RestartGuard::Off, vec![refused(), granted(7), granted(7)]);
+    let one = book(
+        3,
+        RestartGuard::Off,
+        vec![refused(), granted(7), granted(7)],
+    );
     assert_eq!(tally(&one), Ok(fence(7)));
     assert_eq!(one.refusals().count(), 1);
     let two = book(3, RestartGuard::Off, vec![refused(), refused(), granted(7)]);
@@ -253,29 +363,62 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
     let silent = |guard| {
         let mut ballot = Ballot::new(Quorum::of(1), rules(guard));
         let server = ServerInfo::Forbidden("NOPERM".to_owned());
-        ballot.answered(0, at(0), Answer { vote: granted(7), server, place: None }, at(1));
+        ballot.answered(
+            0,
+            at(0),
+            Answer {
+                vote: granted(7),
+                server,
+                place: None,
+            },
+            at(1),
+        );
         ballot
     };
-    assert!(matches!(tally(&silent(RestartGuard::For(Duration::from_secs(60)))), Err(Reason::Refused(_))));
+    assert!(matches!(
+        tally(&silent(RestartGuard::For(Duration::from_secs(60)))),
+        Err(Reason::Refused(_))
+    ));
     // It has set the key all the same.
-    assert_eq!(silent(RestartGuard::For(Duration::from_secs(60))).may_have_set(), [0]);
+    assert_eq!(
+        silent(RestartGuard::For(Duration::from_secs(60))).may_have_set(),
+        [0]
+    );
     assert_eq!(tally(&silent(RestartGuard::Off)), Ok(fence(7)));
 }
 
 #[test]
 fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
-    let identity =
-        |uptime| ServerInfo::Told(Identity { uptime, ..identity(&format!("r{uptime}"), &format!("d{uptime}")) });
+    let identity = |uptime| {
+        ServerInfo::Told(Identity {
+            uptime,
+            ..identity(&format!("r{uptime}"), &format!("d{uptime}"))
+        })
+    };
     let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Auto));
-    ballot.answered(0, at(0), Answer { vote: granted(7), server: identity(40), place: None }, at(1));
+    ballot.answered(
+        0,
+        at(0),
+        Answer {
+            vote: granted(7),
+            server: identity(40),
+            place: None,
+        },
+        at(1),
+    );
     assert!(has_granted(&ballot, 0));
     ballot.answered(1, at(0), held_by(&rlock(3)).into(), at(1));
     assert!(!has_granted(&ballot, 0));
     ballot.answered(2, at(0), away().into(), at(1));
-    let Err(Reason::Blocked(Blocked::Split(_, faults) | Blocked::Unreachable(faults, _))) = tally(&ballot) else {
+    let Err(Reason::Blocked(Blocked::Split(_, faults) | Blocked::Unreachable(faults, _))) =
+        tally(&ballot)
+    else {
         panic!()
     };
-    assert!(faults.to_string().contains("a: it restarted 40s ago"), "{faults}");
+    assert!(
+        faults.to_string().contains("a: it restarted 40s ago"),
+        "{faults}"
+    );
 }
 
 #[test]
@@ -284,21 +427,55 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
         Err(Reason::Unfit(node, fault)) => format!("{node}: {fault}"),
         other => panic!("{other:?}"),
     };
-    let other_list = book(3, RestartGuard::Off, vec![granted(7), granted(7), held_by(&rlock(5))]);
-    assert!(unfit(&other_list).contains("c: held by"), "{}", unfit(&other_list));
+    let other_list = book(
+        3,
+        RestartGuard::Off,
+        vec![granted(7), granted(7), held_by(&rlock(5))],
+    );
+    assert!(
+        unfit(&other_list).contains("c: held by"),
+        "{}",
+        unfit(&other_list)
+    );
     let wrong = Vote::Failed(Fault::new(FaultKind::Unfit, "ERR unknown command"));
-    assert_eq!(unfit(&book(3, RestartGuard::Off, vec![granted(7), granted(7), wrong])), "c: ERR unknown command");
+    assert_eq!(
+        unfit(&book(
+            3,
+            RestartGuard::Off,
+            vec![granted(7), granted(7), wrong]
+        )),
+        "c: ERR unknown command"
+    );
     let mut twice = Ballot::new(Quorum::of(2), rules(RestartGuard::Off));
     for node in [0, 1] {
-        let same = Identity { uptime: 99, ..identity("r", "") };
+        let same = Identity {
+            uptime: 99,
+            ..identity("r", "")
+        };
         let server = ServerInfo::Told(same);
-        twice.answered(node, at(0), Answer { vote: granted(7), server, place: None }, at(1));
+        twice.answered(
+            node,
+            at(0),
+            Answer {
+                vote: granted(7),
+                server,
+                place: None,
+            },
+            at(1),
+        );
     }
-    assert_eq!(unfit(&twice), "b: it is the same server as a: nodes must be independent");
+    assert_eq!(
+        unfit(&twice),
+        "b: it is the same server as a: nodes must be independent"
+    );
     let mut itself = ballot(2, &[(0, 7)]);
     let own = OccupantKind::Holder(itself.rules.token, Details::default());
     itself.answered(1, at(0), held_by(&Occupant::new(own, None)).into(), at(1));
-    assert!(unfit(&itself).starts_with("b: it has the token"), "{}", unfit(&itself));
+    assert!(
+        unfit(&itself).starts_with("b: it has the token"),
+        "{}",
+        unfit(&itself)
+    );
 }
 
 #[test]
@@ -315,22 +492,43 @@ fn a_node_that_offers_the_turn_after_it_was_blocked_ends_the_waiting_for_others(
 fn a_waiter_enters_at_the_median_of_the_nodes_times() {
     let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Off));
     for (node, now, rank) in [(0, 900, Some(4)), (1, 5, None), (2, 40, Some(2))] {
-        let place = Some(QueuePosition { rank, now, refused: (node == 1).then(|| "NOPERM".to_owned()) });
-        let answer = Answer { vote: held_by(&rlock(3)), server: ServerInfo::None, place };
+        let place = Some(QueuePosition {
+            rank,
+            now,
+            refused: (node == 1).then(|| "NOPERM".to_owned()),
+        });
+        let answer = Answer {
+            vote: held_by(&rlock(3)),
+            server: ServerInfo::None,
+            place,
+        };
         ballot.answered(node, at(0), answer, at(1));
     }
-    assert_eq!((ballot.queue_entry_time(), ballot.rank()), (Some(40), Some(2)));
+    assert_eq!(
+        (ballot.queue_entry_time(), ballot.rank()),
+        (Some(40), Some(2))
+    );
     assert_eq!(ballot.unqueued(), Some((1, "NOPERM")));
 }
 
 #[test]
 fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
     let told = |uptimes: &[u64], others: &[Vote]| {
-        let mut ballot = Ballot::new(Quorum::of(uptimes.len() + others.len()), rules(RestartGuard::Auto));
+        let mut ballot = Ballot::new(
+            Quorum::of(uptimes.len() + others.len()),
+            rules(RestartGuard::Auto),
+        );
         for (node, uptime) in uptimes.iter().enumerate() {
             let name = node.to_string();
-            let server = ServerInfo::Told(Identity { uptime: *uptime, ..identity(&name, &name) });
-            let answer = Answer { vote: Vote::Restarted, server, place: None };
+            let server = ServerInfo::Told(Identity {
+                uptime: *uptime,
+                ..identity(&name, &name)
+            });
+            let answer = Answer {
+                vote: Vote::Restarted,
+                server,
+                place: None,
+            };
             ballot.answered(node, at(0), answer, at(1));
         }
         for (node, vote) in others.iter().enumerate() {
@@ -339,8 +537,24 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
         ballot.counts_in()
     };
     let seconds = |number| Some(Duration::from_secs(number));
-    assert_eq!(told(&[1, 11, 21], &[]), seconds(20), "the second of three makes the majority");
-    assert_eq!(told(&[1, 11], &[held_by(&rlock(3))]), seconds(50), "the holder met has a TTL of 60 s");
-    assert_eq!(told(&[1], &[held_by(&rlock(3)), held_by(&rlock(3))]), None, "a majority counts already");
-    assert_eq!(told(&[1, 11], &[away()]), None, "one that is away may come back before");
+    assert_eq!(
+        told(&[1, 11, 21], &[]),
+        seconds(20),
+        "the second of three makes the majority"
+    );
+    assert_eq!(
+        told(&[1, 11], &[held_by(&rlock(3))]),
+        seconds(50),
+        "the holder met has a TTL of 60 s"
+    );
+    assert_eq!(
+        told(&[1], &[held_by(&rlock(3)), held_by(&rlock(3))]),
+        None,
+        "a majority counts already"
+    );
+    assert_eq!(
+        told(&[1, 11], &[away()]),
+        None,
+        "one that is away may come back before"
+    );
 }

@@ -1,4 +1,5 @@
-//! Events that a wait is told, and actions that it asks for; and the result of an attempt, as far as the wait needs it.
+//! Events that a wait is told, and actions that it asks for; and the result of an attempt, as far
+//! as the wait needs it.
 
 use super::Notice;
 use std::time::Duration;
@@ -64,8 +65,12 @@ pub enum Unjoined {
 /// An action to take. Several are taken in their order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
-    /// Start an attempt with this place in the queue. `min_uptime`: uptime that each node must have; `None`: do not ask.
-    Try { ticket: Option<Ticket>, min_uptime: Option<Duration> },
+    /// Start an attempt with this place in the queue. `min_uptime`: uptime that each node must
+    /// have; `None`: do not ask.
+    Try {
+        ticket: Option<Ticket>,
+        min_uptime: Option<Duration>,
+    },
     /// Count the votes that the attempt has by now, and report [`Event::Tried`].
     CountNow,
     /// Undo the attempt, and report [`Event::Undone`].
@@ -74,7 +79,8 @@ pub enum Action {
     Leave,
     /// Ask the outer rlock of this token, which holds the lock, to let us run under it.
     Join(Token, Box<Occupant>),
-    /// End the waiters with `--supersede` that came before this place, which the attempt that has won would have had.
+    /// End the waiters with `--supersede` that came before this place, which the attempt that has
+    /// won would have had.
     Announce(Ticket),
     /// Report this.
     Say(Notice),

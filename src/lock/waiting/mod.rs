@@ -1,21 +1,27 @@
-//! The rules of waiting: when a waiter tries, how long it pauses, and when it leaves. [`Waiting::on`] takes an event and returns
-//! the actions to take; [`Waiting::wake_at`] names the time of the next tick.
+//! The rules of waiting: when a waiter tries, how long it pauses, and when it leaves.
+//! [`Waiting::on`] takes an event and returns the actions to take; [`Waiting::wake_at`] names the
+//! time of the next tick.
 //!
-//! 1. An attempt asks all nodes. If it fails, it is undone: the nodes that granted are sent a release.
-//! 2. In the first attempt the nodes tell their time, which becomes the ticket. If it fails, the next attempt enters the queue
-//!    with that.
-//! 3. A pause follows. It ends when a node wakes the waiter, when a connection breaks, or after a time that depends on the
-//!    blocker and on the place in the queue. The numbers are in `lock::backoff`.
-//! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not mend. Unless it ends with
-//!    the lock, nothing of it is left on the nodes.
+//! 1. An attempt asks all nodes. If it fails, it is undone: the nodes that granted are sent a
+//!    release.
+//! 2. In the first attempt the nodes tell their time, which becomes the ticket. If it fails, the
+//!    next attempt enters the queue with that.
+//! 3. A pause follows. It ends when a node wakes the waiter, when a connection breaks, or after a
+//!    time that depends on the blocker and on the place in the queue. The numbers are in
+//!    `lock::backoff`.
+//! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not
+//!    mend. Unless it ends with the lock, nothing of it is left on the nodes.
 //!
 //! With `--supersede`, of the waiters that have it the last that came ends the others:
 //!
-//! 1. The time at which a waiter came is told with its ticket, and stays when it gets another ticket.
-//! 2. From then on it asks with its ticket only, so that each attempt tells whether a newer waiter has come.
+//! 1. The time at which a waiter came is told with its ticket, and stays when it gets another
+//!    ticket.
+//! 2. From then on it asks with its ticket only, so that each attempt tells whether a newer waiter
+//!    has come.
 //! 3. A run that got the lock at once tells its time too: an older waiter must not run after it.
 //!
-//! A run that takes several locks waits for one after another: [`Waiting::again`]. The patience is the run's.
+//! A run that takes several locks waits for one after another: [`Waiting::again`]. The patience is
+//! the run's.
 //!
 //! No clock, no node and no randomness is used here: the driver (`hold::wait`) passes them in.
 
@@ -44,7 +50,8 @@ use pauses::Wakeups;
 /// How long nodes that have never answered are tried.
 pub const UNREACHABLE: Duration = Duration::from_secs(10);
 
-/// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the votes.
+/// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the
+/// votes.
 const TIES: u32 = 3;
 
 /// A wait that is under way.
@@ -55,7 +62,8 @@ pub struct Waiting {
     begin: Instant,
     /// End of `--wait`.
     gives_up: Instant,
-    /// End of the node timeout that an attempt may take even with `--no-wait`, so that it works over a slow line too.
+    /// End of the node timeout that an attempt may take even with `--no-wait`, so that it works
+    /// over a slow line too.
     at_least: Instant,
     phase: Phase,
     /// The place in the queue.
@@ -114,7 +122,11 @@ impl Waiting {
             waiter,
             begin: now,
             gives_up: options.wait.map_or(Instant::NEVER, |wait| now + wait),
-            at_least: if no_wait { now + options.schedule.node_timeout() } else { now },
+            at_least: if no_wait {
+                now + options.schedule.node_timeout()
+            } else {
+                now
+            },
             phase: Phase::Paused,
             ticket: None,
             came: None,
@@ -134,13 +146,20 @@ impl Waiting {
         }
     }
 
-    /// Returns the wait for another lock of the run, or for the same one anew: the patience and what was told once are the run's, and
-    /// a majority has answered.
+    /// Returns the wait for another lock of the run, or for the same one anew: the patience and
+    /// what was told once are the run's, and a majority has answered.
     #[must_use]
     pub fn again(&self, waiter: Waiter, now: Instant) -> Self {
         let fresh = Self::new(self.options.clone(), waiter, now);
         let (begin, gives_up, longest_ttl) = (self.begin, self.gives_up, self.longest_ttl);
-        Self { begin, gives_up, longest_ttl, answered: true, notices: self.notices.again(), ..fresh }
+        Self {
+            begin,
+            gives_up,
+            longest_ttl,
+            answered: true,
+            notices: self.notices.again(),
+            ..fresh
+        }
     }
 
     /// Returns what the user chose.
@@ -162,9 +181,14 @@ impl Waiting {
         now.since(self.begin)
     }
 
-    /// Returns what blocks the wait and the number of waiters ahead, while it is between two attempts.
+    /// Returns what blocks the wait and the number of waiters ahead, while it is between two
+    /// attempts.
     pub fn pausing(&self) -> Option<(&Blocked, Option<u32>)> {
-        if self.phase == Phase::Paused { Some((self.blocked.as_ref()?, self.rank)) } else { None }
+        if self.phase == Phase::Paused {
+            Some((self.blocked.as_ref()?, self.rank))
+        } else {
+            None
+        }
     }
 
     /// Returns the nodes whose refusal has been reported.
@@ -218,11 +242,19 @@ impl Waiting {
         let span = self.options.restart_guard.span(nodes, self.longest_ttl);
         // A single node is not compared with others, so without a guard it is not asked what it is.
         let min_uptime = (nodes > 1 || !span.is_zero()).then_some(span);
-        Action::Try { ticket: self.ticket.clone(), min_uptime }
+        Action::Try {
+            ticket: self.ticket.clone(),
+            min_uptime,
+        }
     }
 
     fn tried(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
-        let mut actions: Vec<Action> = self.notices.of_attempt(tried).into_iter().map(Action::Say).collect();
+        let mut actions: Vec<Action> = self
+            .notices
+            .of_attempt(tried)
+            .into_iter()
+            .map(Action::Say)
+            .collect();
         let blocked = match &tried.tally {
             Ok(fence) => {
                 self.phase = Phase::Over;
@@ -235,7 +267,9 @@ impl Waiting {
                     && let Some(occupant) = blocker.occupant().filter(|_| tried.by_majority)
                     && let Some(token) = self.outer(occupant)
                 {
-                    actions.push(self.undo(Place::Left, Next::Join(token, Box::new(occupant.clone()))));
+                    actions.push(
+                        self.undo(Place::Left, Next::Join(token, Box::new(occupant.clone()))),
+                    );
                     return actions;
                 }
                 blocked.clone().of_turn(self.options.quorum)
@@ -256,7 +290,9 @@ impl Waiting {
     }
 
     fn after_failure(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
-        let Some(blocked) = self.blocked.clone() else { return vec![] };
+        let Some(blocked) = self.blocked.clone() else {
+            return vec![];
+        };
         if now >= self.patience() {
             return self.give_up(Reason::Blocked(blocked));
         }
@@ -265,9 +301,16 @@ impl Waiting {
         }
         let had_majority = self.answered && self.gives_up > self.begin;
         let mut said = self.notices.of_split(tried);
-        said.extend(self.notices.of_wait(&blocked, self.splits, self.rank, had_majority));
+        said.extend(
+            self.notices
+                .of_wait(&blocked, self.splits, self.rank, had_majority),
+        );
         let mut actions: Vec<Action> = said.into_iter().map(Action::Say).collect();
-        let place = if self.ties >= TIES { Place::Left } else { Place::Kept };
+        let place = if self.ties >= TIES {
+            Place::Left
+        } else {
+            Place::Kept
+        };
         if place == Place::Left {
             (self.splits, self.ties) = (0, 0);
         }
@@ -278,7 +321,10 @@ impl Waiting {
 
     fn undo(&mut self, place: Place, next: Next) -> Action {
         if place == Place::Left {
-            self.again = self.ticket.take().filter(|ticket| ticket.supersedes.is_some());
+            self.again = self
+                .ticket
+                .take()
+                .filter(|ticket| ticket.supersedes.is_some());
         }
         self.phase = Phase::Undoing(next);
         Action::Undo(place)
@@ -286,12 +332,21 @@ impl Waiting {
 
     fn remember(&mut self, tried: &Tried, blocked: &Blocked) {
         let quorum = self.options.quorum;
-        let voted = if blocked.is_absence() { tried.voted } else { quorum.needed() };
+        let voted = if blocked.is_absence() {
+            tried.voted
+        } else {
+            quorum.needed()
+        };
         self.absence.note(voted, quorum.needed(), tried.counts_in);
         // With too few nodes for a majority it is no tie: reordering the queue would not help.
-        let is_tie = matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
+        let is_tie =
+            matches!(blocked, Blocked::Split(_, faults) if faults.len() <= quorum.tolerated());
         let taken = u32::from(tried.has_taken_any);
-        (self.splits, self.ties) = if is_tie { (self.splits + 1, self.ties + taken) } else { (0, 0) };
+        (self.splits, self.ties) = if is_tie {
+            (self.splits + 1, self.ties + taken)
+        } else {
+            (0, 0)
+        };
         self.answered |= voted >= quorum.needed();
         self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
         self.rank = tried.rank;
@@ -303,39 +358,65 @@ impl Waiting {
         {
             return self.give_up(Reason::Blocked(blocked));
         }
-        self.false_wakes = if self.wakeups.is_offered() { self.false_wakes.saturating_add(1) } else { 0 };
+        self.false_wakes = if self.wakeups.is_offered() {
+            self.false_wakes.saturating_add(1)
+        } else {
+            0
+        };
         vec![self.start()]
     }
 
     /// Returns when the wait ends without the lock, as it stands.
     pub fn patience(&self) -> Instant {
-        let patience = if self.answered { self.gives_up } else { self.gives_up.min(self.begin + UNREACHABLE) };
+        let patience = if self.answered {
+            self.gives_up
+        } else {
+            self.gives_up.min(self.begin + UNREACHABLE)
+        };
         // Of several clients that tie with `--no-wait`, one should win.
-        if matches!(self.blocked, Some(Blocked::Split(..))) { patience.max(self.at_least) } else { patience }
+        if matches!(self.blocked, Some(Blocked::Split(..))) {
+            patience.max(self.at_least)
+        } else {
+            patience
+        }
     }
 
     fn give_up(&mut self, reason: Reason) -> Vec<Action> {
-        self.leave().into_iter().chain([Action::GiveUp(reason)]).collect()
+        self.leave()
+            .into_iter()
+            .chain([Action::GiveUp(reason)])
+            .collect()
     }
 
     /// Ends the wait; returns what it takes to leave nothing on the nodes.
     fn leave(&mut self) -> Option<Action> {
-        match (std::mem::replace(&mut self.phase, Phase::Over), self.ticket.take()) {
+        match (
+            std::mem::replace(&mut self.phase, Phase::Over),
+            self.ticket.take(),
+        ) {
             (Phase::Trying, _) => Some(Action::Undo(Place::Left)),
             (_, Some(_)) => Some(Action::Leave),
             (_, None) => None,
         }
     }
 
-    /// Returns a ticket if the waiter has none and a node has told the time. `--no-wait` takes none.
+    /// Returns a ticket if the waiter has none and a node has told the time. `--no-wait` takes
+    /// none.
     fn new_ticket(&mut self, entered: Option<u64>) -> Option<Ticket> {
         let entered = entered.filter(|_| self.ticket.is_none() && self.gives_up > self.begin)?;
         Some(self.ticket_of(entered))
     }
 
     fn ticket_of(&mut self, entered: u64) -> Ticket {
-        let supersedes = self.options.supersede.then(|| *self.came.get_or_insert(entered));
-        Ticket { waiter: self.waiter.clone(), number: entered, supersedes }
+        let supersedes = self
+            .options
+            .supersede
+            .then(|| *self.came.get_or_insert(entered));
+        Ticket {
+            waiter: self.waiter.clone(),
+            number: entered,
+            supersedes,
+        }
     }
 
     /// Returns what ends the older waiters when the lock was won without a ticket.

@@ -11,7 +11,10 @@ use crate::lock::occupant::Occupant;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Notice {
     /// The wait goes on. `ahead`: number of waiters in front.
-    Waiting { blocked: Blocked, ahead: Option<u32> },
+    Waiting {
+        blocked: Blocked,
+        ahead: Option<u32>,
+    },
     /// A foreign value without a TTL blocks the lock, so the wait has no end of its own.
     WaitingForever(Blocked),
     /// No majority votes, and the nodes are asked again.
@@ -47,7 +50,10 @@ impl Notices {
 
     /// Returns the notices of a wait for another lock, which another party may block.
     pub(super) fn again(&self) -> Self {
-        Self { blocker: None, ..self.clone() }
+        Self {
+            blocker: None,
+            ..self.clone()
+        }
     }
 
     /// Returns `notice`, unless one of its kind was returned before.
@@ -66,7 +72,8 @@ impl Notices {
         if let Some((node, why)) = tried.no_uptime.clone() {
             said.extend(self.once(Notice::NoUptime { node, why }));
         }
-        // Any other end of the wait names the nodes that gave no vote. `of_split` reports them if the wait goes on.
+        // Any other end of the wait names the nodes that gave no vote. `of_split` reports them if
+        // the wait goes on.
         if matches!(tried.tally, Ok(_) | Err(Reason::Blocked(Blocked::Busy(_)))) {
             said.extend(self.of_refusals(tried));
         }
@@ -82,18 +89,26 @@ impl Notices {
 
     /// Returns what a split vote tells of single nodes, if the wait goes on.
     pub(super) fn of_split(&mut self, tried: &Tried) -> Vec<Notice> {
-        if matches!(tried.tally, Err(Reason::Blocked(Blocked::Split(..)))) { self.of_refusals(tried) } else { vec![] }
+        if matches!(tried.tally, Err(Reason::Blocked(Blocked::Split(..)))) {
+            self.of_refusals(tried)
+        } else {
+            vec![]
+        }
     }
 
     fn of_refusals(&mut self, tried: &Tried) -> Vec<Notice> {
-        let new: Vec<NodeFault> =
-            tried.refusals.iter().filter(|refusal| !self.refused.contains(&refusal.node)).cloned().collect();
+        let new: Vec<NodeFault> = tried
+            .refusals
+            .iter()
+            .filter(|refusal| !self.refused.contains(&refusal.node))
+            .cloned()
+            .collect();
         self.refused.extend(new.iter().map(|refusal| refusal.node));
         new.into_iter().map(Notice::Refused).collect()
     }
 
-    /// Returns what is new of a wait that is `blocked`, after `splits` split votes in a row. `had_majority`: the wait has no
-    /// end of its own though no majority votes.
+    /// Returns what is new of a wait that is `blocked`, after `splits` split votes in a row.
+    /// `had_majority`: the wait has no end of its own though no majority votes.
     pub(super) fn of_wait(
         &mut self,
         blocked: &Blocked,
@@ -104,8 +119,15 @@ impl Notices {
         let mut said = vec![];
         match blocked {
             Blocked::Busy(party) => {
-                if !self.blocker.as_ref().is_some_and(|before| before.is_same(party)) {
-                    said.push(Notice::Waiting { blocked: blocked.clone(), ahead });
+                if !self
+                    .blocker
+                    .as_ref()
+                    .is_some_and(|before| before.is_same(party))
+                {
+                    said.push(Notice::Waiting {
+                        blocked: blocked.clone(),
+                        ahead,
+                    });
                     self.blocker = Some((**party).clone());
                 }
                 // A reader of cron's mail would otherwise not learn why the job never runs again.
@@ -114,7 +136,10 @@ impl Notices {
                 }
             }
             Blocked::Split(..) if splits == 1 => {
-                said.push(Notice::Waiting { blocked: blocked.clone(), ahead: None });
+                said.push(Notice::Waiting {
+                    blocked: blocked.clone(),
+                    ahead: None,
+                });
             }
             Blocked::Split(..) if splits > 1 => {}
             _ if had_majority => said.extend(self.once(Notice::MajorityGone(blocked.clone()))),

@@ -9,7 +9,8 @@ use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
 
-/// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it cannot be reached either.
+/// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it
+/// cannot be reached either.
 const OUTER_REFUSALS: Duration = Duration::from_secs(2);
 
 impl Waiting {
@@ -25,10 +26,17 @@ impl Waiting {
         match why {
             Unjoined::Silent => {
                 self.outer_refused = None;
-                actions.extend(self.notices.once(Notice::OuterSilent(occupant.clone())).map(Action::Say));
+                actions.extend(
+                    self.notices
+                        .once(Notice::OuterSilent(occupant.clone()))
+                        .map(Action::Say),
+                );
             }
             Unjoined::Refused => {
-                let since = self.outer_refused.filter(|(refused, _)| *refused == token).map_or(now, |(_, since)| since);
+                let since = self
+                    .outer_refused
+                    .filter(|(refused, _)| *refused == token)
+                    .map_or(now, |(_, since)| since);
                 if now.since(since) >= OUTER_REFUSALS {
                     return self.give_up(Reason::OuterUnreachable(occupant));
                 }

@@ -1,4 +1,5 @@
-//! The pauses of a waiter: how long each is, and the wake-ups that end it, which `hold::wait` receives.
+//! The pauses of a waiter: how long each is, and the wake-ups that end it, which `hold::wait`
+//! receives.
 
 use std::time::Duration;
 
@@ -8,27 +9,37 @@ use crate::lock::instant::Instant;
 use crate::lock::queue::Wake;
 use crate::lock::quorum::Quorum;
 
-/// Time before the end of the patience at which a last attempt begins: a key that was deleted by hand woke no waiter.
+/// Time before the end of the patience at which a last attempt begins: a key that was deleted by
+/// hand woke no waiter.
 const LAST_ATTEMPT: Duration = Duration::from_millis(50);
 
-/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes one after another.
+/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes
+/// one after another.
 const FALSE_WAKE_LIMIT: u32 = 5;
 
-/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot make the waiter spin.
+/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot
+/// make the waiter spin.
 const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause after the first offer, in which other nodes may offer too: a release reaches them one after another.
+/// Pause after the first offer, in which other nodes may offer too: a release reaches them one
+/// after another.
 const MORE_OFFERS: Duration = Duration::from_millis(10);
 
-/// Time that the first waiter has to take its turn before a standby tries: `STALLED` of `queue.lua`.
+/// Time that the first waiter has to take its turn before a standby tries: `STALLED` of
+/// `queue.lua`.
 const STANDBY: Duration = Duration::from_millis(500);
 
 impl Waiting {
-    /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the patience.
+    /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the
+    /// patience.
     pub(super) fn pause_for(&mut self, pause: Duration, now: Instant) {
         let patience = self.patience();
         let last_attempt = patience.before(LAST_ATTEMPT);
-        let stop = if now < last_attempt { last_attempt } else { patience };
+        let stop = if now < last_attempt {
+            last_attempt
+        } else {
+            patience
+        };
         self.wakeups.sooner(stop.min(now + pause));
         self.phase = Phase::Paused;
     }
@@ -38,10 +49,16 @@ impl Waiting {
         let retry = self.retry();
         match &self.blocked {
             // A minority names an outer rlock; it is joined once a majority does.
-            Some(Blocked::Busy(blocker)) if blocker.occupant().is_some_and(|who| self.outer(who).is_some()) => {
+            Some(Blocked::Busy(blocker))
+                if blocker
+                    .occupant()
+                    .is_some_and(|who| self.outer(who).is_some()) =>
+            {
                 backoff::retry(retry, random)
             }
-            Some(Blocked::Busy(blocker)) => backoff::recheck(blocker, self.rank, is_subscribed, random),
+            Some(Blocked::Busy(blocker)) => {
+                backoff::recheck(blocker, self.rank, is_subscribed, random)
+            }
             Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
             _ => self.absence.pause(retry, random) + backoff::by_rank(self.rank),
         }
@@ -53,7 +70,9 @@ impl Waiting {
 
     pub(super) fn false_wake_pause(&self) -> Duration {
         let more = self.false_wakes.checked_sub(FALSE_WAKE_LIMIT);
-        more.map_or(Duration::ZERO, |more| backoff::doubled(FALSE_WAKE_PAUSE, more, self.retry()))
+        more.map_or(Duration::ZERO, |more| {
+            backoff::doubled(FALSE_WAKE_PAUSE, more, self.retry())
+        })
     }
 }
 
@@ -69,7 +88,11 @@ pub(super) struct Wakeups {
 impl Wakeups {
     /// No wake-up yet; the next attempt is due at `due`.
     pub(super) fn until(quorum: Quorum, due: Instant) -> Self {
-        Self { quorum, offered: vec![false; quorum.total()], due }
+        Self {
+            quorum,
+            offered: vec![false; quorum.total()],
+            due,
+        }
     }
 
     /// Returns when the next attempt is due.
@@ -94,8 +117,15 @@ impl Wakeups {
             Wake::Recheck => self.sooner(now),
             Wake::YourTurn => {
                 self.offered[node] = true;
-                let is_enough = self.offered.iter().filter(|offered| **offered).count() >= self.quorum.needed();
-                self.sooner(now + if is_enough { pause } else { pause.max(MORE_OFFERS) });
+                let is_enough =
+                    self.offered.iter().filter(|offered| **offered).count() >= self.quorum.needed();
+                self.sooner(
+                    now + if is_enough {
+                        pause
+                    } else {
+                        pause.max(MORE_OFFERS)
+                    },
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Every short history of a wait, long random ones, and the rules one by one. Nothing here waits for real.
+//! Every short history of a wait, long random ones, and the rules one by one. Nothing here waits
+//! for real.
 
 mod again;
 mod model;
@@ -35,7 +36,13 @@ const fn ms(millis: u64) -> Duration {
 }
 
 fn schedule() -> Schedule {
-    Schedule::new(ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None }).unwrap()
+    Schedule::new(ScheduleOptions {
+        ttl: TTL,
+        drift: 0.01,
+        node_timeout: None,
+        kill_after: None,
+    })
+    .unwrap()
 }
 
 fn token(number: u128) -> Token {
@@ -60,7 +67,10 @@ fn options(nodes: usize, wait: Option<Duration>) -> Options {
 }
 
 fn waiter() -> Waiter {
-    Waiter { host: "web1".to_owned(), ..Waiter::example(1) }
+    Waiter {
+        host: "web1".to_owned(),
+        ..Waiter::example(1)
+    }
 }
 
 fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
@@ -69,20 +79,39 @@ fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
 
 /// A wait with `--supersede`.
 fn superseding(nodes: usize, wait: Option<Duration>) -> Waiting {
-    Waiting::new(Options { supersede: true, ..options(nodes, wait) }, waiter(), at(0))
+    Waiting::new(
+        Options {
+            supersede: true,
+            ..options(nodes, wait)
+        },
+        waiter(),
+        at(0),
+    )
 }
 
 fn holder(token: Token, ttl: Duration) -> Box<Blocker> {
-    let details = Details { ttl: 90_000, ..Details::default() };
-    Box::new(Blocker::Occupant(Occupant::new(OccupantKind::Holder(token, details), Some(ttl))))
+    let details = Details {
+        ttl: 90_000,
+        ..Details::default()
+    };
+    Box::new(Blocker::Occupant(Occupant::new(
+        OccupantKind::Holder(token, details),
+        Some(ttl),
+    )))
 }
 
 fn foreign() -> Box<Blocker> {
-    Box::new(Blocker::Occupant(Occupant::new(OccupantKind::Foreign("x".to_owned()), None)))
+    Box::new(Blocker::Occupant(Occupant::new(
+        OccupantKind::Foreign("x".to_owned()),
+        None,
+    )))
 }
 
 fn reserved() -> Box<Blocker> {
-    Box::new(Blocker::Reserved(Reservation { waiter: Some(waiter()), left: ms(500) }))
+    Box::new(Blocker::Reserved(Reservation {
+        waiter: Some(waiter()),
+        left: ms(500),
+    }))
 }
 
 fn faults(nodes: &[usize]) -> Faults {
@@ -94,16 +123,25 @@ fn faults(nodes: &[usize]) -> Faults {
 }
 
 fn away() -> Tally {
-    Err(Reason::Blocked(Blocked::Unreachable(faults(&[0, 1]), Quorum::of(3))))
+    Err(Reason::Blocked(Blocked::Unreachable(
+        faults(&[0, 1]),
+        Quorum::of(3),
+    )))
 }
 
 /// An attempt without enough votes. `answered`: a majority answers, and does not count yet.
 fn gone(answered: bool) -> Tried {
-    Tried { voted: if answered { 3 } else { 0 }, ..tried(away()) }
+    Tried {
+        voted: if answered { 3 } else { 0 },
+        ..tried(away())
+    }
 }
 
 fn tie() -> Tally {
-    Err(Reason::Blocked(Blocked::Split(holder(token(2), ms(7000)), Faults::default())))
+    Err(Reason::Blocked(Blocked::Split(
+        holder(token(2), ms(7000)),
+        Faults::default(),
+    )))
 }
 
 fn tried(tally: Tally) -> Tried {
@@ -133,36 +171,75 @@ fn busy() -> Tally {
 }
 
 fn taken(tally: Tally) -> Tried {
-    Tried { has_taken_any: true, ..tried(tally) }
+    Tried {
+        has_taken_any: true,
+        ..tried(tally)
+    }
 }
 
 /// Every kind of attempt, with the values that could matter.
 fn every_attempt() -> Vec<Tried> {
-    let refusing = || Tried { refusals: faults(&[2]), ..tried(busy()) };
+    let refusing = || Tried {
+        refusals: faults(&[2]),
+        ..tried(busy())
+    };
     vec![
         tried(Ok(Fence::FIRST)),
-        Tried { longest_ttl: TTL * 3, ..tried(busy()) },
-        Tried { rank: Some(0), entered: None, ..refusing() },
-        Tried { is_complete: false, ..tried(tie()) },
-        Tried { rank: Some(0), ..tried(Err(Reason::Blocked(Blocked::Busy(foreign())))) },
+        Tried {
+            longest_ttl: TTL * 3,
+            ..tried(busy())
+        },
+        Tried {
+            rank: Some(0),
+            entered: None,
+            ..refusing()
+        },
+        Tried {
+            is_complete: false,
+            ..tried(tie())
+        },
+        Tried {
+            rank: Some(0),
+            ..tried(Err(Reason::Blocked(Blocked::Busy(foreign()))))
+        },
         Tried {
             no_queue: Some(("redis".to_owned(), "NOPERM".to_owned())),
             ..tried(Err(Reason::Blocked(Blocked::Busy(reserved()))))
         },
-        tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000)))))),
-        Tried { by_majority: false, ..tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000)))))) },
+        tried(Err(Reason::Blocked(Blocked::Busy(holder(
+            outer(),
+            ms(7000),
+        ))))),
+        Tried {
+            by_majority: false,
+            ..tried(Err(Reason::Blocked(Blocked::Busy(holder(
+                outer(),
+                ms(7000),
+            )))))
+        },
         taken(tie()),
-        Tried { no_wakeups: Some("redis".to_owned()), ..tried(tie()) },
-        tried(Err(Reason::Blocked(Blocked::Split(holder(token(2), ms(7000)), faults(&[1, 2]))))),
+        Tried {
+            no_wakeups: Some("redis".to_owned()),
+            ..tried(tie())
+        },
+        tried(Err(Reason::Blocked(Blocked::Split(
+            holder(token(2), ms(7000)),
+            faults(&[1, 2]),
+        )))),
         gone(false),
         gone(true),
         Tried {
             no_uptime: Some(("redis".to_owned(), "NOPERM".to_owned())),
             ..tried(Err(Reason::Blocked(Blocked::TooLate)))
         },
-        tried(Err(Reason::Unfit("redis".to_owned(), Fault::new(FaultKind::Unfit, "why")))),
+        tried(Err(Reason::Unfit(
+            "redis".to_owned(),
+            Fault::new(FaultKind::Unfit, "why"),
+        ))),
         tried(Err(Reason::Refused(faults(&[0, 1])))),
-        tried(Err(Reason::Superseded(Box::new(Blocker::Newer(Some(Box::new(waiter()))))))),
+        tried(Err(Reason::Superseded(Box::new(Blocker::Newer(Some(
+            Box::new(waiter()),
+        )))))),
     ]
 }
 
@@ -245,5 +322,14 @@ fn fail(waiting: &mut Waiting, attempt: &Tried, now: Instant) -> Vec<Action> {
 }
 
 fn said(actions: &[Action]) -> Vec<&Notice> {
-    actions.iter().filter_map(|action| if let Action::Say(notice) = action { Some(notice) } else { None }).collect()
+    actions
+        .iter()
+        .filter_map(|action| {
+            if let Action::Say(notice) = action {
+                Some(notice)
+            } else {
+                None
+            }
+        })
+        .collect()
 }

@@ -24,10 +24,15 @@ pub struct LocalDir {
 impl LocalDir {
     /// Reads what follows `local:`.
     pub(super) fn parse(raw: &str) -> Result<Self, String> {
-        let (dir, is_shared) = raw.strip_suffix(SHARED).map_or((raw, false), |dir| (dir, true));
+        let (dir, is_shared) = raw
+            .strip_suffix(SHARED)
+            .map_or((raw, false), |dir| (dir, true));
         // A directory that is named with an option would be another lock's.
         if dir.contains('?') {
-            return Err("local: takes a directory without ?, and no option but ?shared behind it".to_owned());
+            return Err(
+                "local: takes a directory without ?, and no option but ?shared behind it"
+                    .to_owned(),
+            );
         }
         let path = PathBuf::from(dir);
         if path.is_absolute() {
@@ -39,7 +44,13 @@ impl LocalDir {
 
     /// The address as another rlock reads it.
     pub(super) fn address(&self) -> OsString {
-        [OsStr::new(SCHEME), self.path.as_os_str(), OsStr::new(self.option())].into_iter().collect()
+        [
+            OsStr::new(SCHEME),
+            self.path.as_os_str(),
+            OsStr::new(self.option()),
+        ]
+        .into_iter()
+        .collect()
     }
 
     fn option(&self) -> &'static str {
@@ -49,7 +60,12 @@ impl LocalDir {
 
 impl fmt::Display for LocalDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}{}{}", escape::text(&self.path.to_string_lossy()), self.option())
+        write!(
+            f,
+            "{SCHEME}{}{}",
+            escape::text(&self.path.to_string_lossy()),
+            self.option()
+        )
     }
 }
 
@@ -61,13 +77,27 @@ mod tests {
 
     #[test]
     fn a_directory_may_be_shared_and_has_no_other_option() {
-        for (raw, is_shared) in [("local:/var/locks", false), ("local:/var/locks?shared", true)] {
+        for (raw, is_shared) in [
+            ("local:/var/locks", false),
+            ("local:/var/locks?shared", true),
+        ] {
             let address = Address::parse(raw).unwrap();
-            assert_eq!(address, Address::Local(Some(LocalDir { path: "/var/locks".into(), is_shared })));
+            assert_eq!(
+                address,
+                Address::Local(Some(LocalDir {
+                    path: "/var/locks".into(),
+                    is_shared
+                }))
+            );
             assert_eq!(address.without_secret(), raw);
             assert_eq!(shown(raw), raw);
         }
-        for raw in ["local:/dir?mode=0660", "local:/dir?shared=1", "local:/a?b?shared", "local:/dir?shared?shared"] {
+        for raw in [
+            "local:/dir?mode=0660",
+            "local:/dir?shared=1",
+            "local:/a?b?shared",
+            "local:/dir?shared?shared",
+        ] {
             refused(raw, "no option but ?shared");
         }
         refused("local:?shared", "absolute");

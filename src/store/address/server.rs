@@ -5,25 +5,36 @@ use std::path::{Component, PathBuf};
 
 use url::{Host, Url};
 
-use super::{Endpoint, FORMS, HostKind, Remote, SERVER_PORT, Secret, database, decoded, directory, filled, is_scheme};
+use super::{
+    Endpoint, FORMS, HostKind, Remote, SERVER_PORT, Secret, database, decoded, directory, filled,
+    is_scheme,
+};
 use crate::text::escape;
 
-/// Other parts of an address begin with these, or other addresses: encoded in a host they would once be read as such.
+/// Other parts of an address begin with these, or other addresses: encoded in a host they would
+/// once be read as such.
 const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
 
-/// Reads the address of a server over TCP behind its scheme and `://`; `port` is its port if none is given. Errors name no part of it
-/// that may be a password's.
+/// Reads the address of a server over TCP behind its scheme and `://`; `port` is its port if none
+/// is given. Errors name no part of it that may be a password's.
 pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Remote, String> {
     let url = Url::parse(&format!("redis://{rest}")).map_err(|error| {
         let is_list = rest.contains(char::is_whitespace);
-        if is_list { "it has a blank; several addresses are separated by commas".to_owned() } else { error.to_string() }
+        if is_list {
+            "it has a blank; several addresses are separated by commas".to_owned()
+        } else {
+            error.to_string()
+        }
     })?;
     // Said before anything of it is shown: the rest of a password.
     if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
         return Err("a / or ? in a password must be written %2F or %3F".to_owned());
     }
     if let Some((name, _)) = url.query_pairs().next() {
-        return Err(format!("unknown option {}; the database number is written /N", escape::text(&name)));
+        return Err(format!(
+            "unknown option {}; the database number is written /N",
+            escape::text(&name)
+        ));
     }
     let host = match url.host_str() {
         None | Some("") => return Err("the host is missing".to_owned()),
@@ -42,9 +53,18 @@ pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Remote, String> {
     };
     Ok(Remote {
         kind: HostKind::Server,
-        hosts: vec![Endpoint::Tcp { host, port: url.port().unwrap_or(port), tls }],
+        hosts: vec![Endpoint::Tcp {
+            host,
+            port: url.port().unwrap_or(port),
+            tls,
+        }],
         user: filled(decoded(url.username())?),
-        password: url.password().map(decoded).transpose()?.and_then(filled).map(Secret::new),
+        password: url
+            .password()
+            .map(decoded)
+            .transpose()?
+            .and_then(filled)
+            .map(Secret::new),
         db,
     })
 }
@@ -53,14 +73,19 @@ pub(super) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Remote, String> {
 pub(super) fn short(raw: &str) -> Result<Remote, String> {
     // Before anything of it is shown: a part of it may be a password.
     if raw.contains('@') {
-        return Err("an address with a user or a password begins with redis:// or the like".to_owned());
+        return Err(
+            "an address with a user or a password begins with redis:// or the like".to_owned(),
+        );
     }
     if raw.starts_with('/') {
         return unix_socket(raw);
     }
     let lower = raw.to_ascii_lowercase();
     if lower == "local" || lower.starts_with(directory::SCHEME) {
-        return Err("did you mean local, in lower case? A host of this name is written redis://HOST".to_owned());
+        return Err(
+            "did you mean local, in lower case? A host of this name is written redis://HOST"
+                .to_owned(),
+        );
     }
     if raw.contains(['/', '?', '#', '\\']) {
         return Err(format!("not an address; write {FORMS}"));
@@ -70,7 +95,10 @@ pub(super) fn short(raw: &str) -> Result<Remote, String> {
     }
     tcp(raw, false, SERVER_PORT).map_err(|why| match raw.split_once(':') {
         Some((scheme, _)) if is_scheme(scheme) => {
-            format!("{why}; behind a scheme write ://, as in {}://HOST", escape::text(scheme))
+            format!(
+                "{why}; behind a scheme write ://, as in {}://HOST",
+                escape::text(scheme)
+            )
         }
         _ => why,
     })
@@ -85,7 +113,13 @@ fn unix_socket(raw: &str) -> Result<Remote, String> {
         return Err("not the path of a socket".to_owned());
     }
     let hosts = vec![Endpoint::Unix(checked(raw.to_owned())?)];
-    Ok(Remote { kind: HostKind::Server, hosts, user: None, password: None, db: 0 })
+    Ok(Remote {
+        kind: HostKind::Server,
+        hosts,
+        user: None,
+        password: None,
+        db: 0,
+    })
 }
 
 /// Reads what stands behind the scheme of a socket's address: `[user[:password]@]/path[?db=N]`.
@@ -94,16 +128,24 @@ pub(super) fn socket(rest: &str) -> Result<Remote, String> {
     let (login, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let login = login.strip_suffix('@').unwrap_or(login);
     let is_login = rest.len() > login.len() + path.len();
-    let url = Url::parse(&format!("redis+unix://{path}")).map_err(|_| "the path cannot be read".to_owned())?;
+    let url = Url::parse(&format!("redis+unix://{path}"))
+        .map_err(|_| "the path cannot be read".to_owned())?;
     if (!login.is_empty() && !is_login) || url.path().len() < 2 {
-        return Err("write three slashes and an absolute path: redis+unix:///run/redis.sock".to_owned());
+        return Err(
+            "write three slashes and an absolute path: redis+unix:///run/redis.sock".to_owned(),
+        );
     }
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let mut db = 0;
     for (name, value) in url.query_pairs() {
         match &*name {
             "db" => db = database(&value)?,
-            other => return Err(format!("unknown option {}; only db is known", escape::text(other))),
+            other => {
+                return Err(format!(
+                    "unknown option {}; only db is known",
+                    escape::text(other)
+                ));
+            }
         }
     }
     Ok(Remote {
@@ -138,7 +180,10 @@ mod tests {
         assert_eq!(shown("redis:7"), "redis://redis:7");
         assert_eq!(shown("[::1]:7"), "redis://[::1]:7");
         assert_eq!(shown("10.0.0.5"), "redis://10.0.0.5:6379");
-        assert_eq!(shown("/run/my redis%20.sock"), "redis+unix:///run/my%20redis%2520.sock");
+        assert_eq!(
+            shown("/run/my redis%20.sock"),
+            "redis+unix:///run/my%20redis%2520.sock"
+        );
     }
 
     #[test]
@@ -163,7 +208,10 @@ mod tests {
             ("LOCAL:/run", "did you mean local"),
         ] {
             let told = shown(raw);
-            assert!(told.contains(why) && !told.contains("hunter2"), "{raw}: {told}");
+            assert!(
+                told.contains(why) && !told.contains("hunter2"),
+                "{raw}: {told}"
+            );
         }
     }
 

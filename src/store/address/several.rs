@@ -1,7 +1,9 @@
 //! Addresses with several hosts.
 //!
-//! * `redis-sentinel://[user:password@]host[:port],…/service[/db]`: user and password are the servers'. Sentinels never see them.
-//! * `redis-cluster://[user:password@]host[:port],…`: each host is a member that tells which primary serves which slot.
+//! * `redis-sentinel://[user:password@]host[:port],…/service[/db]`: user and password are the
+//!   servers'. Sentinels never see them.
+//! * `redis-cluster://[user:password@]host[:port],…`: each host is a member that tells which
+//!   primary serves which slot.
 
 use super::server::tcp;
 use super::{HostKind, Remote, SERVER_PORT, database, decoded};
@@ -25,7 +27,11 @@ pub(super) fn service(rest: &str, tls: bool) -> Result<Remote, String> {
         return Err("the service has characters that no service has".to_owned());
     }
     let db = if db.is_empty() { 0 } else { database(db)? };
-    Ok(Remote { kind: HostKind::Sentinel(name), db, ..remote })
+    Ok(Remote {
+        kind: HostKind::Sentinel(name),
+        db,
+        ..remote
+    })
 }
 
 /// Reads what stands behind the scheme of a cluster's address.
@@ -34,7 +40,10 @@ pub(super) fn cluster(rest: &str, tls: bool) -> Result<Remote, String> {
     if !path.is_empty() && database(path)? > 0 {
         return Err("a cluster has database 0 only".to_owned());
     }
-    Ok(Remote { kind: HostKind::Member, ..remote })
+    Ok(Remote {
+        kind: HostKind::Member,
+        ..remote
+    })
 }
 
 /// Reads the hosts of an address. Returns them with user and password, and what follows them.
@@ -47,7 +56,11 @@ fn hosts<'a>(rest: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Remote,
     if rest.contains('?') {
         return Err("it takes no option behind a ?".to_owned());
     }
-    let at = if login.is_empty() { String::new() } else { format!("{login}@") };
+    let at = if login.is_empty() {
+        String::new()
+    } else {
+        format!("{login}@")
+    };
     let server = |host: &str| tcp(&format!("{at}{}", host.trim()), tls, port);
     let mut hosts = hosts.split(',');
     let mut all = server(hosts.next().unwrap_or_default())?;
@@ -65,13 +78,17 @@ fn hosts<'a>(rest: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Remote,
     }
 }
 
-/// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a scheme belongs to the
-/// sentinels or to the cluster before it, if that address has no path yet.
+/// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a
+/// scheme belongs to the sentinels or to the cluster before it, if that address has no path yet.
 pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
     for piece in pieces {
-        let is_address = piece.contains("://") || piece.trim() == "local" || piece.trim().starts_with("local:");
-        match addresses.last_mut().filter(|last| !is_address && is_open(last)) {
+        let is_address =
+            piece.contains("://") || piece.trim() == "local" || piece.trim().starts_with("local:");
+        match addresses
+            .last_mut()
+            .filter(|last| !is_address && is_open(last))
+        {
             Some(last) => *last = format!("{last},{}", piece.trim()),
             None => addresses.push(piece.to_owned()),
         }
@@ -85,7 +102,10 @@ fn is_open(address: &str) -> bool {
         let scheme = scheme.to_ascii_lowercase();
         scheme.ends_with("-sentinel") || scheme.ends_with("-cluster")
     };
-    address.trim().split_once("://").is_some_and(|(scheme, rest)| names_several(scheme) && !rest.contains('/'))
+    address
+        .trim()
+        .split_once("://")
+        .is_some_and(|(scheme, rest)| names_several(scheme) && !rest.contains('/'))
 }
 
 #[cfg(test)]
@@ -99,9 +119,15 @@ mod tests {
     #[test]
     fn every_form_of_a_cluster_is_read_and_shown_without_its_password() {
         assert_eq!(shown("redis-cluster://a"), "redis-cluster://a:6379");
-        assert_eq!(shown("valkeys-cluster://u:p%40ss@a,b:1,[::1]:2/0"), "rediss-cluster://a:6379,b:1,[::1]:2");
+        assert_eq!(
+            shown("valkeys-cluster://u:p%40ss@a,b:1,[::1]:2/0"),
+            "rediss-cluster://a:6379,b:1,[::1]:2"
+        );
         let address = Address::parse("redis-cluster://us%3Aer:hunter2@a,b").unwrap();
-        assert_eq!(address.without_secret(), "redis-cluster://us%3Aer@a:6379,b:6379");
+        assert_eq!(
+            address.without_secret(),
+            "redis-cluster://us%3Aer@a:6379,b:6379"
+        );
     }
 
     #[test]
@@ -118,22 +144,40 @@ mod tests {
         ] {
             refused(raw, why);
         }
-        let many = (0..=MOST_HOSTS).map(|host| format!("h{host}")).collect::<Vec<_>>().join(",");
+        let many = (0..=MOST_HOSTS)
+            .map(|host| format!("h{host}"))
+            .collect::<Vec<_>>()
+            .join(",");
         assert!(shown(&format!("redis-cluster://{many}")).contains("16 members"));
     }
 
     #[test]
     fn every_form_of_a_service_is_read_and_shown_without_its_password() {
-        assert_eq!(shown("redis-sentinel://a/svc"), "redis-sentinel://a:26379/svc");
+        assert_eq!(
+            shown("redis-sentinel://a/svc"),
+            "redis-sentinel://a:26379/svc"
+        );
         assert_eq!(
             shown("valkeys-sentinel://u:p%40ss@a,b:1,[::1]:2/svc/3"),
             "rediss-sentinel://a:26379,b:1,[::1]:2/svc/3"
         );
-        assert_eq!(shown("redis-sentinel://u:p,ss@a/s%2Fv"), "redis-sentinel://a:26379/s%2Fv");
-        let Ok(Address::Remote(service)) = Address::parse("redis-sentinel://us%3Aer:p%2Fw@a,b/svc") else { panic!() };
-        assert_eq!((service.user.as_deref(), service.password), (Some("us:er"), Some(Secret::new("p/w"))));
+        assert_eq!(
+            shown("redis-sentinel://u:p,ss@a/s%2Fv"),
+            "redis-sentinel://a:26379/s%2Fv"
+        );
+        let Ok(Address::Remote(service)) = Address::parse("redis-sentinel://us%3Aer:p%2Fw@a,b/svc")
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (service.user.as_deref(), service.password),
+            (Some("us:er"), Some(Secret::new("p/w")))
+        );
         let address = Address::parse("redis-sentinel://us%3Aer:hunter2@a,b/svc/2").unwrap();
-        assert_eq!(address.without_secret(), "redis-sentinel://us%3Aer@a:26379,b:26379/svc/2");
+        assert_eq!(
+            address.without_secret(),
+            "redis-sentinel://us%3Aer@a:26379,b:26379/svc/2"
+        );
     }
 
     #[test]
@@ -156,7 +200,10 @@ mod tests {
         ] {
             refused(raw, why);
         }
-        let many = (0..=MOST_HOSTS).map(|host| format!("h{host}")).collect::<Vec<_>>().join(",");
+        let many = (0..=MOST_HOSTS)
+            .map(|host| format!("h{host}"))
+            .collect::<Vec<_>>()
+            .join(",");
         assert!(shown(&format!("redis-sentinel://{many}/svc")).contains("16 sentinels"));
     }
 
@@ -171,15 +218,30 @@ mod tests {
     #[test]
     fn commas_separate_the_sentinels_of_an_address_and_the_addresses() {
         let joined = |list: &str| super::joined(list.split(',')).join(" ");
-        assert_eq!(joined("redis-sentinel://a,b,c/svc,redis://d"), "redis-sentinel://a,b,c/svc redis://d");
+        assert_eq!(
+            joined("redis-sentinel://a,b,c/svc,redis://d"),
+            "redis-sentinel://a,b,c/svc redis://d"
+        );
         assert_eq!(
             joined("redis-sentinel://a/svc,b,redis-sentinel://c, d/t/1"),
             "redis-sentinel://a/svc b redis-sentinel://c,d/t/1"
         );
-        assert_eq!(joined("redis://a,b,local,redis-sentinel://c,local"), "redis://a b local redis-sentinel://c local");
-        assert_eq!(joined("redis-sentinel://u:p,w@a/svc"), "redis-sentinel://u:p,w@a/svc");
-        assert_eq!(joined("Redis-Sentinel://a,b/svc,c,/run/d"), "Redis-Sentinel://a,b/svc c /run/d");
-        assert_eq!(joined("redis-cluster://a,b:1,redis://c"), "redis-cluster://a,b:1 redis://c");
+        assert_eq!(
+            joined("redis://a,b,local,redis-sentinel://c,local"),
+            "redis://a b local redis-sentinel://c local"
+        );
+        assert_eq!(
+            joined("redis-sentinel://u:p,w@a/svc"),
+            "redis-sentinel://u:p,w@a/svc"
+        );
+        assert_eq!(
+            joined("Redis-Sentinel://a,b/svc,c,/run/d"),
+            "Redis-Sentinel://a,b/svc c /run/d"
+        );
+        assert_eq!(
+            joined("redis-cluster://a,b:1,redis://c"),
+            "redis-cluster://a,b:1 redis://c"
+        );
         assert_eq!(joined("redis-cluster://a,b/,c"), "redis-cluster://a,b/ c");
     }
 }

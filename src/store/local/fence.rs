@@ -15,20 +15,24 @@ const NAME: &str = ".fence";
 /// Longest content that is read, in bytes: 2⁵² has 16 digits.
 const LONGEST: usize = 32;
 
-/// Number of tries to lock the counter. It is held for microseconds, unless by a process that is stopped.
+/// Number of tries to lock the counter. It is held for microseconds, unless by a process that is
+/// stopped.
 const TRIES: u32 = 1000;
 
-/// Returns c := max(c + 1, the clock), for all locks of the directory. The caller has won its lock, and the grant stands only if the
-/// number is stored.
+/// Returns c := max(c + 1, the clock), for all locks of the directory. The caller has won its lock,
+/// and the grant stands only if the number is stored.
 ///
-/// The counter's lock is never waited for: a process that was stopped while it held it must not stop all others. Without the
-/// lock the clock gives the number, provided that it is above the counter. So a claim's hint, which is older, does not do: between the
-/// claim and the grant another client may have got a number.
+/// The counter's lock is never waited for: a process that was stopped while it held it must not
+/// stop all others. Without the lock the clock gives the number, provided that it is above the
+/// counter. So a claim's hint, which is older, does not do: between the claim and the grant another
+/// client may have got a number.
 pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
     let clock = || hint(SystemTime::now());
     let mut last = None;
     for _ in 0..TRIES {
-        let Some(file) = LockFile::open(dir, NAME.to_owned(), MAKE)? else { continue };
+        let Some(file) = LockFile::open(dir, NAME.to_owned(), MAKE)? else {
+            continue;
+        };
         if !file.lock()? {
             last = Some(file);
             std::thread::yield_now();
@@ -43,7 +47,9 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
         Some(fence) if fence.get() == now => Ok(fence),
         _ => {
             let path = shown(&dir.path().join(NAME));
-            let why = format!("{path}: another process keeps it locked, and the clock is behind it; end that process");
+            let why = format!(
+                "{path}: another process keeps it locked, and the clock is behind it; end that process"
+            );
             Err(Fault::new(FaultKind::Unavailable, why))
         }
     }
@@ -51,17 +57,26 @@ pub(super) fn next(dir: &Rc<Directory>) -> Result<Fence, Fault> {
 
 fn after(file: &LockFile, now: u64) -> Result<Fence, Fault> {
     let path = shown(&file.path());
-    let content = file.read(0, LONGEST + 1).map_err(|error| file.told(&error))?;
-    let remedy = "delete it when no lock of this directory is held, and fences go on from the clock";
+    let content = file
+        .read(0, LONGEST + 1)
+        .map_err(|error| file.told(&error))?;
+    let remedy =
+        "delete it when no lock of this directory is held, and fences go on from the clock";
     let Some(previous) = counted(&content) else {
-        return Err(unfit(format!("{path} holds something else than a fence counter; {remedy}")));
+        return Err(unfit(format!(
+            "{path} holds something else than a fence counter; {remedy}"
+        )));
     };
-    let exhausted = || unfit(format!("{path} says {previous}, and fences end below 2^52; {remedy}"));
+    let exhausted = || {
+        unfit(format!(
+            "{path} says {previous}, and fences end below 2^52; {remedy}"
+        ))
+    };
     Fence::after(previous, now).ok_or_else(exhausted)
 }
 
-/// The number that `content` says, as its first line. A file that is new or lost its content in a crash says 0: from there
-/// the clock leads on. `None` for what no rlock writes.
+/// The number that `content` says, as its first line. A file that is new or lost its content in a
+/// crash says 0: from there the clock leads on. `None` for what no rlock writes.
 fn counted(content: &[u8]) -> Option<u64> {
     if content.len() > LONGEST {
         return None;

@@ -1,9 +1,9 @@
 //! A lock's file: opened inside its directory, checked before it is believed, written or deleted.
 //!
-//! The same open file carries two kernel locks, which end together. flock(2) decides who holds the lock. An open file
-//! description lock (fcntl(2)) shows that the holder's value is written: of all bytes for an exclusive holder, of its seat for a
-//! [member](super::members). It can be queried without being taken, so that an observation keeps no process out. The two kinds do
-//! not interact.
+//! The same open file carries two kernel locks, which end together. flock(2) decides who holds the
+//! lock. An open file description lock (fcntl(2)) shows that the holder's value is written: of all
+//! bytes for an exclusive holder, of its seat for a [member](super::members). It can be queried
+//! without being taken, so that an observation keeps no process out. The two kinds do not interact.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io;
@@ -26,16 +26,19 @@ use crate::lock::occupant::{Marker, Occupant, OccupantKind, RawValue};
 use crate::lock::token::Token;
 use crate::store::Fault;
 
-/// The beginning of each value of ours: a token, a blank and a brace; `x` stands for a hexadecimal digit.
+/// The beginning of each value of ours: a token, a blank and a brace; `x` stands for a hexadecimal
+/// digit.
 const SHAPE: &[u8] = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx {";
 
-/// Length of the shortest beginning of [`SHAPE`] that is accepted: up to the first dash, so that a pid file is not.
+/// Length of the shortest beginning of [`SHAPE`] that is accepted: up to the first dash, so that a
+/// pid file is not.
 const BELIEVED: usize = 9;
 
 /// Age below which a file is left as it is.
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// Number of tries to open a file of a shared directory, which another user may have made this very moment.
+/// Number of tries to open a file of a shared directory, which another user may have made this very
+/// moment.
 const NEW_FILE_TRIES: u32 = 200;
 
 /// The message for a file that cannot be a lock's.
@@ -44,7 +47,8 @@ const IRREGULAR: &str = "is not a regular file";
 /// All bytes of a file, as their first one and their number.
 pub(super) const ALL: Bytes = (0, 0);
 
-/// How a file is opened: to look at it, to lock and delete it, or that and to make it if it is missing.
+/// How a file is opened: to look at it, to lock and delete it, or that and to make it if it is
+/// missing.
 pub(super) const LOOK: OFlag = OFlag::O_RDONLY;
 pub(super) const LOCK: OFlag = OFlag::O_RDWR;
 pub(super) const MAKE: OFlag = OFlag::O_RDWR.union(OFlag::O_CREAT);
@@ -61,9 +65,14 @@ pub(super) struct LockFile {
 
 impl LockFile {
     /// Opens the file `name` of `dir`. `None` if there is none, or if it has just been deleted.
-    pub(super) fn open(dir: &Rc<Directory>, name: String, access: OFlag) -> Result<Option<Self>, Fault> {
+    pub(super) fn open(
+        dir: &Rc<Directory>,
+        name: String,
+        access: OFlag,
+    ) -> Result<Option<Self>, Fault> {
         // Opening a FIFO or a device must not block.
-        let flags = access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let flags =
+            access | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let failed = |error: io::Error| told(dir, &name, &error);
         let file = match open_at(dir, &name, flags) {
             Ok(file) => file,
@@ -90,13 +99,19 @@ impl LockFile {
         }
         let is_fit = there.mode() & 0o777 == dir.file_mode() || access == LOOK;
         if there.len() == 0 && !is_fit && dir.is_shared() {
-            // A new file lacks what the umask took away. That of another user gets it from its owner.
+            // A new file lacks what the umask took away. That of another user gets it from its
+            // owner.
             let _ = fchmod(&file, Mode::from_bits_truncate(dir.file_mode()));
         }
-        Ok(Some(Self { dir: Rc::clone(dir), name, file }))
+        Ok(Some(Self {
+            dir: Rc::clone(dir),
+            name,
+            file,
+        }))
     }
 
-    /// Takes the kernel's lock if it stands at its path and may be written to. `None` if another process has it, or if it is gone.
+    /// Takes the kernel's lock if it stands at its path and may be written to. `None` if another
+    /// process has it, or if it is gone.
     pub(super) fn seized(file: Option<Self>) -> Result<Option<Self>, Fault> {
         let Some(file) = file else { return Ok(None) };
         if !file.lock()? || !file.stands().unwrap_or(false) {
@@ -106,18 +121,21 @@ impl LockFile {
         Ok(Some(file))
     }
 
-    /// Takes the kernel's lock; returns false if another process has it. It lasts until the last descriptor of this open file
-    /// is closed. The guard has one too, so this lock is never given back before, and the file only closed.
+    /// Takes the kernel's lock; returns false if another process has it. It lasts until the last
+    /// descriptor of this open file is closed. The guard has one too, so this lock is never given
+    /// back before, and the file only closed.
     pub(super) fn lock(&self) -> Result<bool, Fault> {
         self.locked(self.file.try_lock())
     }
 
-    /// Takes the kernel's lock together with others that do so; returns false if a process has it alone.
+    /// Takes the kernel's lock together with others that do so; returns false if a process has it
+    /// alone.
     pub(super) fn lock_shared(&self) -> Result<bool, Fault> {
         self.locked(self.file.try_lock_shared())
     }
 
-    /// Gives back the kernel's lock that was shared, whichever processes have a descriptor of this open file.
+    /// Gives back the kernel's lock that was shared, whichever processes have a descriptor of this
+    /// open file.
     pub(super) fn unlock(&self) {
         let _ = self.file.unlock();
     }
@@ -145,7 +163,8 @@ impl LockFile {
         Ok((there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) && self.dir.stands()?)
     }
 
-    /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the file is written to.
+    /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the
+    /// file is written to.
     pub(super) fn must_be_ours(&self) -> Result<(), Fault> {
         let read = |most| self.read(0, most).map_err(|error| self.told(&error));
         let mut begin = read(LARGEST_VALUE + 1)?;
@@ -153,7 +172,15 @@ impl LockFile {
             // Of members a power loss takes all entries.
             begin = read(LARGEST_FILE)?;
         }
-        if is_ours(&begin) { Ok(()) } else { Err(refused(&self.dir, &self.name, "holds something else than a lock")) }
+        if is_ours(&begin) {
+            Ok(())
+        } else {
+            Err(refused(
+                &self.dir,
+                &self.name,
+                "holds something else than a lock",
+            ))
+        }
     }
 
     /// Writes the holder's value, and shows that it is written.
@@ -168,25 +195,35 @@ impl LockFile {
             return Ok(None);
         }
         let (length, head) = (self.file.metadata()?.len(), self.read(0, LARGEST_VALUE)?);
-        let occupant = Occupant::from(RawValue { kind: "string".to_owned(), length, head, ttl: None });
+        let occupant = Occupant::from(RawValue {
+            kind: "string".to_owned(),
+            length,
+            head,
+            ttl: None,
+        });
         Ok(Some(match occupant.who {
-            // The lock ends with its process, so its holder is on this machine, whatever the file says.
+            // The lock ends with its process, so its holder is on this machine, whatever the file
+            // says.
             OccupantKind::Foreign(_) | OccupantKind::Group(_) => unnamed(),
             OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
         }))
     }
 
-    /// Deletes it while it is locked: a process that has it open and gets the lock then sees that it has no name. A file that
-    /// cannot be deleted is left over, unlocked, as after a crash.
+    /// Deletes it while it is locked: a process that has it open and gets the lock then sees that
+    /// it has no name. A file that cannot be deleted is left over, unlocked, as after a crash.
     pub(super) fn delete(&self) {
         let _ = unlinkat(&self.dir, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 
-    /// Keeps it young: cleaners of temporary directories go by age (systemd-tmpfiles: 10 days). Many members may share it, and
-    /// each change wakes all that watch it.
+    /// Keeps it young: cleaners of temporary directories go by age (systemd-tmpfiles: 10 days).
+    /// Many members may share it, and each change wakes all that watch it.
     pub(super) fn touch(&self) {
         let now = SystemTime::now();
-        let age = self.file.metadata().and_then(|there| there.modified()).map(|then| now.duration_since(then));
+        let age = self
+            .file
+            .metadata()
+            .and_then(|there| there.modified())
+            .map(|then| now.duration_since(then));
         if !matches!(age, Ok(Ok(age)) if age < YOUNG) {
             // Another user's file: only this very moment can be set, by all that may write to it.
             let _ = futimens(&self.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW);
@@ -208,7 +245,10 @@ impl LockFile {
         let mut bytes = vec![0; most];
         let mut length = 0;
         while length < most {
-            match self.file.read_at(&mut bytes[length..], start + length as u64)? {
+            match self
+                .file
+                .read_at(&mut bytes[length..], start + length as u64)?
+            {
                 0 => break,
                 read => length += read,
             }
@@ -234,7 +274,10 @@ impl LockFile {
 
     /// Locks `bytes` for this open file; returns false if another one has any of them.
     pub(super) fn lock_bytes(&self, bytes: Bytes) -> io::Result<bool> {
-        match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock_of(bytes, libc::F_WRLCK))) {
+        match fcntl(
+            &self.file,
+            FcntlArg::F_OFD_SETLK(&lock_of(bytes, libc::F_WRLCK)),
+        ) {
             Ok(_) => Ok(true),
             Err(nix::Error::EAGAIN | nix::Error::EACCES) => Ok(false),
             Err(error) => Err(error.into()),
@@ -243,12 +286,19 @@ impl LockFile {
 
     /// Locks `bytes`, which are free: it is an error if another open file has any of them.
     pub(super) fn take_bytes(&self, bytes: Bytes) -> io::Result<()> {
-        if self.lock_bytes(bytes)? { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        if self.lock_bytes(bytes)? {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
     }
 
     /// Unlocks `bytes`, whichever processes have a descriptor of this open file.
     pub(super) fn unlock_bytes(&self, bytes: Bytes) {
-        let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&lock_of(bytes, libc::F_UNLCK)));
+        let _ = fcntl(
+            &self.file,
+            FcntlArg::F_OFD_SETLK(&lock_of(bytes, libc::F_UNLCK)),
+        );
     }
 
     /// Returns the bytes of a lock that another open file has in `bytes`.
@@ -258,9 +308,16 @@ impl LockFile {
         Ok((i32::from(lock.l_type) != libc::F_UNLCK).then_some((lock.l_start, lock.l_len)))
     }
 
-    /// Returns the exclusive holder; else the members as one occupant, or the first that is in `outer`.
+    /// Returns the exclusive holder; else the members as one occupant, or the first that is in
+    /// `outer`.
     pub(super) fn occupant(&self, outer: &[Token]) -> Result<Option<Occupant>, Fault> {
-        let holder = self.holder().and_then(|holder| if holder.is_some() { Ok(holder) } else { self.crowd(outer) });
+        let holder = self.holder().and_then(|holder| {
+            if holder.is_some() {
+                Ok(holder)
+            } else {
+                self.crowd(outer)
+            }
+        });
         holder.map_err(|error| self.told(&error))
     }
 }
@@ -282,7 +339,8 @@ pub(super) fn unnamed() -> Occupant {
     Occupant::new(OccupantKind::Unnamed, None)
 }
 
-/// Opens the file `name` of `dir`. For a moment another user's new file has only the mode that the umask left of it.
+/// Opens the file `name` of `dir`. For a moment another user's new file has only the mode that the
+/// umask left of it.
 fn open_at(dir: &Directory, name: &str, flags: OFlag) -> nix::Result<File> {
     let mode = Mode::from_bits_truncate(dir.file_mode());
     let mut tries = if dir.is_shared() { NEW_FILE_TRIES } else { 1 };
@@ -295,41 +353,64 @@ fn open_at(dir: &Directory, name: &str, flags: OFlag) -> nix::Result<File> {
     }
 }
 
-/// Returns why no rlock of the user `owner` can have made a file with this metadata, if so. `None`: of any user.
+/// Returns why no rlock of the user `owner` can have made a file with this metadata, if so. `None`:
+/// of any user.
 fn misconfiguration(there: &Metadata, owner: Option<u32>) -> Option<String> {
     if !there.is_file() {
         return Some(IRREGULAR.to_owned());
     }
     if let Some(owner) = owner.filter(|owner| there.uid() != *owner) {
-        return Some(format!("belongs to uid {}, not to uid {owner}", there.uid()));
+        return Some(format!(
+            "belongs to uid {}, not to uid {owner}",
+            there.uid()
+        ));
     }
     if there.nlink() > 1 {
         return Some(format!("has {} names (hard links)", there.nlink()));
     }
-    (owner.is_some() && there.mode() & 0o022 != 0)
-        .then(|| format!("can be written to by other users (mode {:04o})", there.mode() & 0o7777))
+    (owner.is_some() && there.mode() & 0o022 != 0).then(|| {
+        format!(
+            "can be written to by other users (mode {:04o})",
+            there.mode() & 0o7777
+        )
+    })
 }
 
-/// Whether an rlock may have left a file that begins with `begin`: nothing, or zeros after a power loss, a marker, or a value. A zero or
-/// the file's end ends the last two. A value that was partly written over an older one mixes the two, and has the same shape at each
-/// position.
+/// Whether an rlock may have left a file that begins with `begin`: nothing, or zeros after a power
+/// loss, a marker, or a value. A zero or the file's end ends the last two. A value that was partly
+/// written over an older one mixes the two, and has the same shape at each position.
 fn is_ours(begin: &[u8]) -> bool {
     let head = begin.split(|byte| *byte == 0).next().unwrap_or_default();
-    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'x' { byte.is_ascii_hexdigit() } else { byte == shape };
-    let is_value = (BELIEVED..=LARGEST_VALUE).contains(&head.len()) && head.iter().zip(SHAPE).all(fits);
+    let fits = |(byte, shape): (&u8, &u8)| {
+        if *shape == b'x' {
+            byte.is_ascii_hexdigit()
+        } else {
+            byte == shape
+        }
+    };
+    let is_value =
+        (BELIEVED..=LARGEST_VALUE).contains(&head.len()) && head.iter().zip(SHAPE).all(fits);
     let is_marker = || std::str::from_utf8(head).is_ok_and(|text| Marker::read(text).is_some());
     is_value || is_marker() || begin.iter().all(|byte| *byte == 0)
 }
 
-/// Writes `value`, and truncates only after a longer one: ext4 flushes a file on close that was truncated first.
+/// Writes `value`, and truncates only after a longer one: ext4 flushes a file on close that was
+/// truncated first.
 fn write_whole(file: &File, value: &str) -> io::Result<()> {
     let old = file.metadata()?.len();
     file.write_all_at(value.as_bytes(), 0)?;
-    if old > value.len() as u64 { file.set_len(value.len() as u64) } else { Ok(()) }
+    if old > value.len() as u64 {
+        file.set_len(value.len() as u64)
+    } else {
+        Ok(())
+    }
 }
 
 /// A lock of `bytes` in fcntl(2)'s terms.
-#[allow(clippy::cast_possible_truncation, reason = "the kernel's structure has a smaller type for the kind")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the kernel's structure has a smaller type for the kind"
+)]
 fn lock_of((start, length): Bytes, kind: libc::c_int) -> libc::flock {
     // SAFETY: all its fields are numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -343,7 +424,9 @@ fn told(dir: &Directory, name: &str, error: &io::Error) -> Fault {
     let path = shown(&dir.path().join(name));
     let remedy = match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n)",
-        Some(libc::ENOSPC | libc::EDQUOT) => "make room there, or name another directory with local:/dir",
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            "make room there, or name another directory with local:/dir"
+        }
         _ => "mend that, or name another directory with local:/dir",
     };
     unfit(format!("{path}: {error}; {remedy}"))
@@ -351,7 +434,9 @@ fn told(dir: &Directory, name: &str, error: &io::Error) -> Fault {
 
 fn refused(dir: &Directory, name: &str, why: &str) -> Fault {
     let path = shown(&dir.path().join(name));
-    unfit(format!("{path} {why}; it was left alone: move it away, or name another directory with local:/dir"))
+    unfit(format!(
+        "{path} {why}; it was left alone: move it away, or name another directory with local:/dir"
+    ))
 }
 
 #[cfg(test)]
@@ -362,12 +447,17 @@ mod tests {
     use crate::store::address::LocalDir;
 
     fn directory(path: &Path) -> Rc<Directory> {
-        let chosen = LocalDir { path: path.to_path_buf(), is_shared: false };
+        let chosen = LocalDir {
+            path: path.to_path_buf(),
+            is_shared: false,
+        };
         Rc::new(Directory::open(Some(&chosen)).unwrap())
     }
 
     fn opened(dir: &Rc<Directory>) -> LockFile {
-        LockFile::open(dir, "job.lock".to_owned(), MAKE).unwrap().unwrap()
+        LockFile::open(dir, "job.lock".to_owned(), MAKE)
+            .unwrap()
+            .unwrap()
     }
 
     #[test]
@@ -375,16 +465,29 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = directory(place.path());
         let leftover = opened(&dir);
-        leftover.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
-        let look = LockFile::open(&dir, "job.lock".to_owned(), LOOK).unwrap().unwrap();
+        leftover
+            .publish("8c7d6f1e-1111-4222-8333-123456789abc {}")
+            .unwrap();
+        let look = LockFile::open(&dir, "job.lock".to_owned(), LOOK)
+            .unwrap()
+            .unwrap();
         assert!(look.holder().unwrap().is_some());
         drop(leftover);
         assert!(look.holder().unwrap().is_none());
         let taker = opened(&dir);
         assert!(taker.lock().unwrap());
-        assert!(look.holder().unwrap().is_none(), "its name is not written yet");
-        taker.publish("8c7d6f1e-1111-4222-8333-123456789abc {}").unwrap();
-        assert!(look.holder().unwrap().is_some_and(|occupant| occupant.holder().is_some()));
+        assert!(
+            look.holder().unwrap().is_none(),
+            "its name is not written yet"
+        );
+        taker
+            .publish("8c7d6f1e-1111-4222-8333-123456789abc {}")
+            .unwrap();
+        assert!(
+            look.holder()
+                .unwrap()
+                .is_some_and(|occupant| occupant.holder().is_some())
+        );
     }
 
     #[test]
@@ -410,9 +513,17 @@ mod tests {
         for written in 0..=value.len() {
             let over_an_older_one = [&value[..written], &older[written..]].concat();
             assert!(is_ours(&over_an_older_one), "{written}");
-            assert_eq!(is_ours(&value[..written]), written == 0 || written >= BELIEVED, "{written}");
+            assert_eq!(
+                is_ours(&value[..written]),
+                written == 0 || written >= BELIEVED,
+                "{written}"
+            );
         }
-        for own in ["rlock s n=1 ttl=30000", "rlock k3 n=1 ttl=30000\0 behind it", "\0\0\0\0"] {
+        for own in [
+            "rlock s n=1 ttl=30000",
+            "rlock k3 n=1 ttl=30000\0 behind it",
+            "\0\0\0\0",
+        ] {
             assert!(is_ours(own.as_bytes()), "{own:?}");
         }
         for foreign in [

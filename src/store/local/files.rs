@@ -5,8 +5,8 @@
 //! | `KEY.lock` | the lock's own: flock(2) on it decides who holds the lock, one alone or [members](super::members) together |
 //! | `KEY.gate` | the [`Gate`](super::gate::Gate), closed by a waiter for whom members of another kind must leave |
 //!
-//! The first is deleted only by a process that has it alone, while it stands at its path. So no file is deleted under a process that
-//! shares it.
+//! The first is deleted only by a process that has it alone, while it stands at its path. So no
+//! file is deleted under a process that shares it.
 
 use std::rc::Rc;
 
@@ -27,7 +27,10 @@ pub(super) struct Files {
 impl Files {
     /// The files of the lock `key` in `dir`.
     pub(super) fn new(dir: Directory, key: &str) -> Self {
-        Self { dir: Rc::new(dir), stem: file_stem(key) }
+        Self {
+            dir: Rc::new(dir),
+            stem: file_stem(key),
+        }
     }
 
     /// Their directory.
@@ -45,8 +48,8 @@ impl Files {
         self.open("gate", access)
     }
 
-    /// Deletes them, for the process that has the lock's own file alone: also a gate that a killed process left. It stays if it is
-    /// closed.
+    /// Deletes them, for the process that has the lock's own file alone: also a gate that a killed
+    /// process left. It stays if it is closed.
     pub(super) fn delete(&self, own: &LockFile) {
         own.delete();
         if let Ok(Some(gate)) = self.gate(LOCK).and_then(LockFile::seized) {

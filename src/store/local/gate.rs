@@ -1,21 +1,25 @@
-//! The gate of a lock with members: closed by one waiter for whom they must leave, so that no others join them meanwhile.
+//! The gate of a lock with members: closed by one waiter for whom they must leave, so that no
+//! others join them meanwhile.
 //!
-//! It only makes the order fair, and decides nothing. It is closed while a process has the file locked, so a waiter that was
-//! killed leaves it open. A gate that does not open in time may be deleted by any process: see [`TURN`].
+//! It only makes the order fair, and decides nothing. It is closed while a process has the file
+//! locked, so a waiter that was killed leaves it open. A gate that does not open in time may be
+//! deleted by any process: see [`TURN`].
 
 use std::time::Duration;
 
 use super::file::{LockFile, MAKE};
 use super::files::Files;
 
-/// Time for which the lock may be free while the gate is closed: the waiter is stopped then, and is passed over.
+/// Time for which the lock may be free while the gate is closed: the waiter is stopped then, and is
+/// passed over.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
 /// A gate that this process has closed. It opens when this is dropped.
 pub(super) struct Gate(LockFile);
 
 impl Gate {
-    /// Closes the gate of the lock with these files for the waiter with this value. `None` if another waiter has, or if it cannot be.
+    /// Closes the gate of the lock with these files for the waiter with this value. `None` if
+    /// another waiter has, or if it cannot be.
     pub(super) fn close(files: &Files, value: &str) -> Option<Self> {
         let file = files.gate(MAKE).and_then(LockFile::seized).ok().flatten()?;
         let closed = file.publish(value);

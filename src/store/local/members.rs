@@ -1,11 +1,16 @@
 //! The members of a lock, in its file: a seat for each of them.
 //!
-//! 1. Members share the flock(2) of the file, which tells them from an exclusive holder. Their seats tell them from each other.
-//! 2. A member locks its seat, one byte, with an open file description lock (fcntl(2)). The kernel frees the seat when the
-//!    last descriptor is closed, so nothing of a member that was killed is counted.
-//! 3. The member's entry is written before its seat is locked. So an observer, which takes no lock, reads whole entries.
-//! 4. The first byte is the entrance. A process takes a seat, and writes the marker, only while it has that byte locked.
-//! 5. The marker is the kind of all members, in the place of an exclusive holder's value. It counts while any seat is taken.
+//! 1. Members share the flock(2) of the file, which tells them from an exclusive holder. Their
+//!    seats tell them from each other.
+//! 2. A member locks its seat, one byte, with an open file description lock (fcntl(2)). The kernel
+//!    frees the seat when the last descriptor is closed, so nothing of a member that was killed is
+//!    counted.
+//! 3. The member's entry is written before its seat is locked. So an observer, which takes no lock,
+//!    reads whole entries.
+//! 4. The first byte is the entrance. A process takes a seat, and writes the marker, only while it
+//!    has that byte locked.
+//! 5. The marker is the kind of all members, in the place of an exclusive holder's value. It counts
+//!    while any seat is taken.
 
 use std::io;
 use std::time::Duration;
@@ -64,7 +69,8 @@ impl LockFile {
         let _ = self.write_at(offset(1) - 1, b"\0");
     }
 
-    /// Returns a free seat for `claim`, or the members that have all of them, or are of another kind. To be called inside.
+    /// Returns a free seat for `claim`, or the members that have all of them, or are of another
+    /// kind. To be called inside.
     pub(super) fn seat_for(&self, claim: &Claim) -> io::Result<Result<u16, Occupant>> {
         let mode = claim.details.mode;
         if self.conflict(SEATS)?.is_some() {
@@ -79,7 +85,11 @@ impl LockFile {
         }
         // Readers begin anywhere, so that many do not try each other's seats.
         let (random, _) = claim.token.as_uuid().as_u64_pair();
-        let from = if mode.number().is_some() { claim.index } else { (random % 1000) as u16 };
+        let from = if mode.number().is_some() {
+            claim.index
+        } else {
+            (random % 1000) as u16
+        };
         match self.free_seat(mode, from)? {
             Some(seat) => Ok(Ok(seat)),
             None => Ok(Err(self.crowd(&[])?.unwrap_or_else(unnamed))),
@@ -98,25 +108,46 @@ impl LockFile {
         Ok(None)
     }
 
-    /// Takes `seat`, which is free, for the member that `details` describe. To be called inside. The first one makes the marker.
-    /// Returns the index of its slot; 0 without slots.
-    pub(super) fn take_seat(&self, seat: u16, fence: Fence, token: Token, details: &Details) -> io::Result<u16> {
+    /// Takes `seat`, which is free, for the member that `details` describe. To be called inside.
+    /// The first one makes the marker. Returns the index of its slot; 0 without slots.
+    pub(super) fn take_seat(
+        &self,
+        seat: u16,
+        fence: Fence,
+        token: Token,
+        details: &Details,
+    ) -> io::Result<u16> {
         if self.conflict(SEATS)?.is_none() {
             let ttl = Duration::from_millis(details.ttl);
-            self.write_entry(0, &Marker { mode: details.mode, nodes: details.n, ttl }.to_string())?;
+            self.write_entry(
+                0,
+                &Marker {
+                    mode: details.mode,
+                    nodes: details.n,
+                    ttl,
+                }
+                .to_string(),
+            )?;
         }
-        let index = if details.mode.number().is_some() { seat } else { 0 };
+        let index = if details.mode.number().is_some() {
+            seat
+        } else {
+            0
+        };
         self.write_entry(seat, &format!("{index} {fence} {}", details.value(token)))?;
         self.take_bytes((i64::from(seat), 1))?;
         Ok(index)
     }
 
-    /// Returns the members, each with its slot, and their number. Of many, not all are listed, but `wanted` is.
+    /// Returns the members, each with its slot, and their number. Of many, not all are listed, but
+    /// `wanted` is.
     pub(super) fn members(&self, wanted: Option<Token>) -> io::Result<(Vec<Occupant>, u64)> {
         let taken = self.taken()?;
         let mut members = Vec::new();
         for seat in &taken {
-            let Some(member) = self.member(*seat)? else { continue };
+            let Some(member) = self.member(*seat)? else {
+                continue;
+            };
             let is_wanted = wanted.is_some() && member.holder().map(|(token, _)| token) == wanted;
             if is_wanted || members.len() < LISTED {
                 members.push(member);
@@ -125,13 +156,16 @@ impl LockFile {
         Ok((members, taken.len() as u64))
     }
 
-    /// Returns the members as one occupant, or the first that is in `outer`. `None` if there is no member.
+    /// Returns the members as one occupant, or the first that is in `outer`. `None` if there is no
+    /// member.
     pub(super) fn crowd(&self, outer: &[Token]) -> io::Result<Option<Occupant>> {
         let seats = self.taken()?;
         let mut shown = None;
         for seat in &seats {
             let member = self.member(*seat)?;
-            let Some((token, details)) = member.as_ref().and_then(Occupant::holder) else { continue };
+            let Some((token, details)) = member.as_ref().and_then(Occupant::holder) else {
+                continue;
+            };
             if outer.contains(&token) {
                 return Ok(member);
             }
@@ -143,8 +177,17 @@ impl LockFile {
         if seats.is_empty() {
             return Ok(None);
         }
-        let group = |marker| OccupantKind::Group(Box::new(Group { marker, members: seats.len() as u64, shown }));
-        Ok(Some(Occupant::new(self.marker()?.map_or(OccupantKind::Unnamed, group), None)))
+        let group = |marker| {
+            OccupantKind::Group(Box::new(Group {
+                marker,
+                members: seats.len() as u64,
+                shown,
+            }))
+        };
+        Ok(Some(Occupant::new(
+            self.marker()?.map_or(OccupantKind::Unnamed, group),
+            None,
+        )))
     }
 
     /// Returns all seats that other processes have taken.
@@ -188,7 +231,8 @@ impl LockFile {
     }
 }
 
-/// Returns the seat that is tried after `step` others, beginning with `from`, of seats numbered from 1 to `most`.
+/// Returns the seat that is tried after `step` others, beginning with `from`, of seats numbered
+/// from 1 to `most`.
 fn seat_at(from: u16, step: u16, most: u16) -> u16 {
     let sum = u32::from(from.max(1) - 1) + u32::from(step);
     u16::try_from(sum % u32::from(most) + 1).unwrap_or(1)

@@ -1,8 +1,9 @@
-//! A lock on this machine alone: flock(2) on a file. For trying rlock out, for laptops, for jobs that live on one host.
+//! A lock on this machine alone: flock(2) on a file. For trying rlock out, for laptops, for jobs
+//! that live on one host.
 //!
-//! The kernel releases the lock when the last descriptor of the open file is closed, however its holder ends, so a grant has
-//! no expiry. It is still lost if the file or directory is deleted, moved or replaced under the holder. The holder watches
-//! for that, and each renewal checks it.
+//! The kernel releases the lock when the last descriptor of the open file is closed, however its
+//! holder ends, so a grant has no expiry. It is still lost if the file or directory is deleted,
+//! moved or replaced under the holder. The holder watches for that, and each renewal checks it.
 
 pub(super) mod directory;
 mod fence;
@@ -30,8 +31,8 @@ pub use self::survey::Survey;
 use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pages, Pending, Probe, Release, ReleaseReply,
-    Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pages, Pending, Probe,
+    Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::blocker::Reservation;
@@ -45,16 +46,19 @@ use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
 use crate::text::escape;
 
-/// Number of tries, each of which fails if the file or its directory was deleted or replaced after it was opened.
+/// Number of tries, each of which fails if the file or its directory was deleted or replaced after
+/// it was opened.
 const TRIES: u32 = 1000;
 
 /// Number of these in which the lock is taken, but no holder is found, before it counts as held.
 const UNSETTLED: u32 = 100;
 
-/// Pause between two tries, in which a process that needs microseconds gets a processor also on a busy machine.
+/// Pause between two tries, in which a process that needs microseconds gets a processor also on a
+/// busy machine.
 const BRIEF: Duration = Duration::from_micros(100);
 
-/// Time for which a new holder has no watch. To begin one delays the command, and the kernel takes some ten milliseconds to close it.
+/// Time for which a new holder has no watch. To begin one delays the command, and the kernel takes
+/// some ten milliseconds to close it.
 const UNWATCHED: Duration = Duration::from_millis(500);
 
 /// A directory of locks.
@@ -64,11 +68,15 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name the directory.
+    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name
+    /// the directory.
     pub fn open(dir: Option<&LocalDir>) -> Result<Self, String> {
         let name = dir.map_or_else(|| "local".to_owned(), ToString::to_string);
         Directory::open(dir).map_err(|why| format!("--node {name}: {why}"))?;
-        Ok(Self { name, dir: dir.cloned() })
+        Ok(Self {
+            name,
+            dir: dir.cloned(),
+        })
     }
 }
 
@@ -102,15 +110,16 @@ impl Store for LocalStore {
 /// flock(2) on files of one directory.
 struct LocalNode {
     name: String,
-    /// The directory of `local:/dir`; `None` is the user's own. It is opened again for each attempt and observation, since it
-    /// may have been replaced.
+    /// The directory of `local:/dir`; `None` is the user's own. It is opened again for each attempt
+    /// and observation, since it may have been replaced.
     chosen: Option<LocalDir>,
     held: Rc<RefCell<Option<Held>>>,
     /// Whether the holder knows that its files are gone.
     loss_told: Rc<Cell<bool>>,
     /// The change for which the waiter of the last attempt waits.
     awaited: Rc<RefCell<Option<Awaited>>>,
-    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it gives up.
+    /// The gate that the waiter has closed. It opens when the waiter has the lock, and when it
+    /// gives up.
     gate: Rc<RefCell<Option<Gate>>>,
     /// Since when the lock was free, as far as was seen, while another waiter kept its gate closed.
     free_since: Cell<Option<Instant>>,
@@ -130,8 +139,14 @@ impl LocalNode {
             if has_members && let Some(vote) = self.at_the_gate(&files, claim)? {
                 return Ok(vote);
             }
-            let Some(file) = files.lock(MAKE)? else { continue };
-            let is_locked = if has_members { file.lock_shared() } else { file.lock() };
+            let Some(file) = files.lock(MAKE)? else {
+                continue;
+            };
+            let is_locked = if has_members {
+                file.lock_shared()
+            } else {
+                file.lock()
+            };
             if !is_locked? {
                 let holder = file.occupant(&claim.outer);
                 // A client that comes or goes has it for a moment, and may leave it free.
@@ -147,9 +162,15 @@ impl LocalNode {
                 continue;
             }
             file.must_be_ours()?;
-            let held = Held { token: claim.token, files, file, granted: clock::now() };
+            let held = Held {
+                token: claim.token,
+                files,
+                file,
+                granted: clock::now(),
+            };
             let granted = held.publish(claim);
-            // Its file may be deleted by hand: then another process may have the lock by a file of its own.
+            // Its file may be deleted by hand: then another process may have the lock by a file of
+            // its own.
             let stands = held.file.stands().unwrap_or(false);
             if !stands || !matches!(granted, Ok(Ok(_))) {
                 held.leave();
@@ -162,23 +183,37 @@ impl LocalNode {
                     self.gate.replace(None);
                     *self.held.borrow_mut() = Some(held);
                     self.loss_told.set(false);
-                    return Ok(Vote::Granted { until: Instant::NEVER, fence, index });
+                    return Ok(Vote::Granted {
+                        until: Instant::NEVER,
+                        fence,
+                        index,
+                    });
                 }
                 Err(members) => return Ok(self.held_by(members, held.files, held.file, claim)),
             }
         }
-        Err(Fault::new(FaultKind::Unavailable, "the lock's file is deleted or replaced all the time"))
+        Err(Fault::new(
+            FaultKind::Unavailable,
+            "the lock's file is deleted or replaced all the time",
+        ))
     }
 
-    /// Returns the vote for a member while another waiter keeps the gate closed. One that does not take its turn is passed over.
+    /// Returns the vote for a member while another waiter keeps the gate closed. One that does not
+    /// take its turn is passed over.
     fn at_the_gate(&self, files: &Files, claim: &Claim) -> Result<Option<Vote>, Fault> {
         if self.gate.borrow().as_ref().is_some_and(Gate::stands) {
             return Ok(None);
         }
-        let Some(gate) = files.gate(LOOK)? else { return Ok(None) };
+        let Some(gate) = files.gate(LOOK)? else {
+            return Ok(None);
+        };
         let waiter = gate.holder().map_err(|error| gate.told(&error))?;
-        let Some(waiter) = waiter else { return Ok(None) };
-        let holder = files.lock(LOOK).and_then(|file| file.map_or(Ok(None), |file| file.occupant(&claim.outer)));
+        let Some(waiter) = waiter else {
+            return Ok(None);
+        };
+        let holder = files
+            .lock(LOOK)
+            .and_then(|file| file.map_or(Ok(None), |file| file.occupant(&claim.outer)));
         if let Some(holder) = holder? {
             return Ok(Some(self.held_by(holder, files.clone(), gate, claim)));
         }
@@ -190,16 +225,28 @@ impl LocalNode {
             gate.delete();
             return Ok(None);
         }
-        *self.awaited.borrow_mut() = Some(Awaited { gone: gate, room: None, gate: None });
-        Ok(Some(Vote::Reserved(Box::new(Reservation { waiter: waiter.holder().map(waits), left }))))
+        *self.awaited.borrow_mut() = Some(Awaited {
+            gone: gate,
+            room: None,
+            gate: None,
+        });
+        Ok(Some(Vote::Reserved(Box::new(Reservation {
+            waiter: waiter.holder().map(waits),
+            left,
+        }))))
     }
 
-    /// Returns the vote against `claim`, and notes what it waits for if it waits: that `gone`, the lock's own file or its gate, is
-    /// deleted. A gate whose waiter was killed has room for a member too.
+    /// Returns the vote against `claim`, and notes what it waits for if it waits: that `gone`, the
+    /// lock's own file or its gate, is deleted. A gate whose waiter was killed has room for a
+    /// member too.
     fn held_by(&self, holder: Occupant, files: Files, gone: LockFile, claim: &Claim) -> Vote {
         self.free_since.set(None);
         let mode = claim.details.mode;
-        let members = if let OccupantKind::Group(group) = &holder.who { Some(group.marker.mode) } else { None };
+        let members = if let OccupantKind::Group(group) = &holder.who {
+            Some(group.marker.mode)
+        } else {
+            None
+        };
         let room = members.filter(|members| *members == mode);
         let must_leave = members.is_some_and(|members| members != mode);
         let gate = must_leave.then(|| (files, claim.details.value(claim.token)));
@@ -209,10 +256,14 @@ impl LocalNode {
 
     fn standing(&self, token: Token) -> Result<Option<Revoked>, Fault> {
         let held = self.held.borrow();
-        let Some(held) = held.as_ref().filter(|held| held.token == token) else { return Ok(Some(Revoked::Missing)) };
+        let Some(held) = held.as_ref().filter(|held| held.token == token) else {
+            return Ok(Some(Revoked::Missing));
+        };
         match held.file.stands() {
             Ok(true) => Ok(None),
-            Ok(false) if held.file.path().symlink_metadata().is_ok() => Ok(Some(Revoked::TakenOver)),
+            Ok(false) if held.file.path().symlink_metadata().is_ok() => {
+                Ok(Some(Revoked::TakenOver))
+            }
             Ok(false) => Ok(Some(Revoked::Missing)),
             Err(error) => Err(held.file.told(&error)),
         }
@@ -232,17 +283,26 @@ impl LocalNode {
         let files = self.files(key)?;
         // All locks share the fence counter, so it says nothing about one. There is no queue.
         let nothing = Observation::of_nothing(clock::now());
-        let Some(file) = files.lock(LOOK)? else { return Ok(nothing) };
+        let Some(file) = files.lock(LOOK)? else {
+            return Ok(nothing);
+        };
         let failed = |error: io::Error| file.told(&error);
         if let Some(holder) = file.holder().map_err(failed)? {
-            return Ok(Observation { holders: vec![holder], ..nothing });
+            return Ok(Observation {
+                holders: vec![holder],
+                ..nothing
+            });
         }
         let (mut holders, members) = file.members(look.token).map_err(failed)?;
         if holders.is_empty() && members > 0 {
             // Their entries are damaged, and their seats are taken all the same.
             holders.push(unnamed());
         }
-        Ok(Observation { holders, members, ..nothing })
+        Ok(Observation {
+            holders,
+            members,
+            ..nothing
+        })
     }
 
     fn let_go(&self, token: Token) -> Result<ReleaseReply, Fault> {
@@ -267,11 +327,14 @@ impl Node for LocalNode {
     }
 
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        Box::pin(std::future::ready(self.renewed(renew.token).unwrap_or_else(Renewal::Failed)))
+        Box::pin(std::future::ready(
+            self.renewed(renew.token).unwrap_or_else(Renewal::Failed),
+        ))
     }
 
     fn heal(&self, _heal: &Heal) -> Pending<Renewal> {
-        // The file is gone and any process may take its name: no key could cover the time until the command is dead.
+        // The file is gone and any process may take its name: no key could cover the time until the
+        // command is dead.
         Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
     }
 
@@ -279,18 +342,29 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(self.seen(key, look)))
     }
 
-    fn force_unlock(&self, _key: &Key, _how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn force_unlock(
+        &self,
+        _key: &Key,
+        _how: ForceUnlock,
+    ) -> Pending<Result<Option<Revoked>, Fault>> {
         let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
         Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {
-        Box::pin(std::future::ready(self.let_go(release.token).unwrap_or_else(ReleaseReply::Failed)))
+        Box::pin(std::future::ready(
+            self.let_go(release.token)
+                .unwrap_or_else(ReleaseReply::Failed),
+        ))
     }
 
     fn next(&self) -> Pending<Hint> {
         if self.held.borrow().is_some() {
-            let (held, watch, told) = (Rc::clone(&self.held), Rc::clone(&self.watch), Rc::clone(&self.loss_told));
+            let (held, watch, told) = (
+                Rc::clone(&self.held),
+                Rc::clone(&self.watch),
+                Rc::clone(&self.loss_told),
+            );
             return Box::pin(async move {
                 if told.get() || until_taken_away(&held, &watch).await.is_err() {
                     std::future::pending::<()>().await;
@@ -299,7 +373,11 @@ impl Node for LocalNode {
                 Hint::Changed
             });
         }
-        let (awaited, gate, watch) = (Rc::clone(&self.awaited), Rc::clone(&self.gate), Rc::clone(&self.watch));
+        let (awaited, gate, watch) = (
+            Rc::clone(&self.awaited),
+            Rc::clone(&self.gate),
+            Rc::clone(&self.watch),
+        );
         Box::pin(async move {
             // Not before it is polled: a client that does not wait closes no gate.
             let awaited = awaited.borrow_mut().take();
@@ -309,7 +387,8 @@ impl Node for LocalNode {
                 {
                     gate.replace(Gate::close(files, value));
                 }
-                // After a holder that was killed, and where no file can be watched, the waiter polls.
+                // After a holder that was killed, and where no file can be watched, the waiter
+                // polls.
                 if awaited.happened(&watch).await.is_ok() {
                     return Hint::Woken(Wake::Recheck);
                 }
@@ -324,7 +403,10 @@ impl Node for LocalNode {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        self.held.borrow().as_ref().map_or_else(Vec::new, |held| vec![held.file.as_raw_fd()])
+        self.held
+            .borrow()
+            .as_ref()
+            .map_or_else(Vec::new, |held| vec![held.file.as_raw_fd()])
     }
 
     fn written(&self) -> Pending<bool> {
@@ -343,7 +425,11 @@ async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Re
     if let Some(held) = held.borrow().as_ref() {
         watch.begin(&held.file, false)?;
     }
-    while held.borrow().as_ref().map_or(Ok(false), |held| held.file.stands())? {
+    while held
+        .borrow()
+        .as_ref()
+        .map_or(Ok(false), |held| held.file.stands())?
+    {
         watch.stirred().await?;
     }
     Ok(())

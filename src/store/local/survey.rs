@@ -8,8 +8,8 @@ use nix::sys::statfs::fstatfs;
 use super::directory::Directory;
 use crate::store::address::LocalDir;
 
-/// File systems by their magic numbers (statfs(2)), and whether other hosts may have them mounted too. Whatever is behind FUSE
-/// may be on another host.
+/// File systems by their magic numbers (statfs(2)), and whether other hosts may have them mounted
+/// too. Whatever is behind FUSE may be on another host.
 const FILE_SYSTEMS: [(u32, &str, bool); 18] = [
     (0xef53, "ext4", false),
     (0x0102_1994, "tmpfs", false),
@@ -52,17 +52,28 @@ impl Survey {
         let dir = Directory::open(chosen)?;
         let failed = |error: std::io::Error| format!("{}: {error}", super::shown(dir.path()));
         let (owner, mode) = dir.owner_and_mode().map_err(failed)?;
-        let kind = fstatfs(dir.as_fd()).map_err(|error| failed(error.into()))?.filesystem_type();
+        let kind = fstatfs(dir.as_fd())
+            .map_err(|error| failed(error.into()))?
+            .filesystem_type();
         // The kernel's number has 32 bits, in a type whose size and sign differ between machines.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let (file_system, is_network) = named(kind.0 as u32);
-        Ok(Self { directory: dir.path().to_path_buf(), file_system, is_network, owner, mode })
+        Ok(Self {
+            directory: dir.path().to_path_buf(),
+            file_system,
+            is_network,
+            owner,
+            mode,
+        })
     }
 }
 
 fn named(magic: u32) -> (String, bool) {
     let known = FILE_SYSTEMS.iter().find(|(number, ..)| *number == magic);
-    known.map_or_else(|| (format!("{magic:#x}"), false), |(_, name, is_network)| ((*name).to_owned(), *is_network))
+    known.map_or_else(
+        || (format!("{magic:#x}"), false),
+        |(_, name, is_network)| ((*name).to_owned(), *is_network),
+    )
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Members and exclusive holders of one lock in one process: flock(2) and open file description locks belong to open files, so
-//! threads exclude each other as processes do.
+//! Members and exclusive holders of one lock in one process: flock(2) and open file description
+//! locks belong to open files, so threads exclude each other as processes do.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,12 @@ use crate::lock::mode::Mode;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::store::QueueAction;
 
-const KINDS: [Mode; 4] = [Mode::Exclusive, Mode::Shared, Mode::Slots(2), Mode::Slots(3)];
+const KINDS: [Mode; 4] = [
+    Mode::Exclusive,
+    Mode::Shared,
+    Mode::Slots(2),
+    Mode::Slots(3),
+];
 
 fn claim(mode: Mode) -> Claim {
     let schedule = Schedule::new(ScheduleOptions {
@@ -28,7 +33,12 @@ fn claim(mode: Mode) -> Claim {
     Claim {
         key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
-        details: Details { mode, host: "h".to_owned(), n: 1, ..Details::default() },
+        details: Details {
+            mode,
+            host: "h".to_owned(),
+            n: 1,
+            ..Details::default()
+        },
         fence_hint: 7,
         term: schedule.unwrap().term(),
         min_uptime: None,
@@ -40,7 +50,10 @@ fn claim(mode: Mode) -> Claim {
 }
 
 fn named(dir: &Path) -> LocalDir {
-    LocalDir { path: dir.to_path_buf(), is_shared: false }
+    LocalDir {
+        path: dir.to_path_buf(),
+        is_shared: false,
+    }
 }
 
 fn node(dir: &Path) -> Box<dyn Node> {
@@ -52,21 +65,31 @@ fn try_once(node: &dyn Node, claim: &Claim) -> Vote {
 }
 
 fn release(node: &dyn Node, claim: &Claim) -> bool {
-    let reply = node.release(&claim.release(QueueAction::None)).now_or_never().unwrap();
+    let reply = node
+        .release(&claim.release(QueueAction::None))
+        .now_or_never()
+        .unwrap();
     matches!(reply, ReleaseReply::Released)
 }
 
 fn seen(dir: &Path) -> Observation {
-    node(dir).observe(&Key::new("", "job").unwrap(), Look::default()).now_or_never().unwrap().unwrap()
+    node(dir)
+        .observe(&Key::new("", "job").unwrap(), Look::default())
+        .now_or_never()
+        .unwrap()
+        .unwrap()
 }
 
 fn files(dir: &Path) -> Vec<String> {
-    let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name != ".fence").collect()
 }
 
-/// Takes a lock of the kind `mode`, which is free, and gives it back. Then no file is left. A process that another test forks has
-/// copies of the descriptors until its exec, and so their places.
+/// Takes a lock of the kind `mode`, which is free, and gives it back. Then no file is left. A
+/// process that another test forks has copies of the descriptors until its exec, and so their
+/// places.
 fn is_free(dir: &Path, mode: Mode) {
     let begun = Time::now();
     loop {
@@ -76,7 +99,11 @@ fn is_free(dir: &Path, mode: Mode) {
         if was_taken && files(dir).is_empty() {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{vote:?} {:?}", files(dir));
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{vote:?} {:?}",
+            files(dir)
+        );
     }
 }
 
@@ -87,8 +114,11 @@ fn kill(node: Box<dyn Node>) {
 
 /// The descriptors that a guard has.
 fn copies(node: &dyn Node) -> Vec<OwnedFd> {
-    // SAFETY: each is open, and the node's until then.
-    let copy = |fd| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().unwrap();
+    let copy = |fd| {
+        // SAFETY: each is open, and the node's until then.
+        let node = unsafe { BorrowedFd::borrow_raw(fd) };
+        node.try_clone_to_owned().unwrap()
+    };
     node.descriptors().into_iter().map(copy).collect()
 }
 
@@ -110,11 +140,24 @@ impl Witness {
         };
         let check = || {
             let of_others = (0..4).filter(|other| *other != kind);
-            of_others.for_each(|other| assert_eq!(self.holders[other].load(Ordering::SeqCst), 0, "{mode} {other}"));
+            of_others.for_each(|other| {
+                assert_eq!(
+                    self.holders[other].load(Ordering::SeqCst),
+                    0,
+                    "{mode} {other}"
+                );
+            });
         };
-        assert!(self.holders[kind].fetch_add(1, Ordering::SeqCst) < most, "{mode}");
+        assert!(
+            self.holders[kind].fetch_add(1, Ordering::SeqCst) < most,
+            "{mode}"
+        );
         if mode.number().is_some() {
-            assert_eq!(self.slots[usize::from(index)].fetch_add(1, Ordering::SeqCst), 0, "{mode} {index}");
+            assert_eq!(
+                self.slots[usize::from(index)].fetch_add(1, Ordering::SeqCst),
+                0,
+                "{mode} {index}"
+            );
         }
         check();
         std::thread::sleep(Duration::from_micros(fastrand::u64(0..300)));
@@ -191,8 +234,14 @@ impl Drop for Over<'_> {
 #[test]
 fn a_look_is_never_wrong_while_members_come_and_go() {
     let place = tempfile::tempdir().unwrap();
-    let (stays, over) = ((node(place.path()), claim(Mode::Slots(3))), AtomicBool::new(false));
-    assert!(matches!(try_once(&*stays.0, &stays.1), Vote::Granted { .. }));
+    let (stays, over) = (
+        (node(place.path()), claim(Mode::Slots(3))),
+        AtomicBool::new(false),
+    );
+    assert!(matches!(
+        try_once(&*stays.0, &stays.1),
+        Vote::Granted { .. }
+    ));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -208,7 +257,11 @@ fn a_look_is_never_wrong_while_members_come_and_go() {
         let _over = Over(&over);
         for _ in 0..500 {
             let seen = seen(place.path());
-            assert!(seen.of(stays.1.token).is_some_and(|member| member.seat.fence.is_some()), "{seen:?}");
+            assert!(
+                seen.of(stays.1.token)
+                    .is_some_and(|member| member.seat.fence.is_some()),
+                "{seen:?}"
+            );
             assert!((1..=3).contains(&seen.members));
         }
     });
@@ -218,17 +271,32 @@ fn a_look_is_never_wrong_while_members_come_and_go() {
 fn fences_rise_from_grant_to_grant_of_every_kind() {
     let place = tempfile::tempdir().unwrap();
     let (mut last, mut held) = (None, Vec::new());
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Shared, Mode::Slots(3), Mode::Slots(3), Mode::Slots(3)] {
-        if held.first().is_some_and(|(_, claim): &(_, Claim)| claim.details.mode != mode || !mode.has_members()) {
+    for mode in [
+        Mode::Exclusive,
+        Mode::Shared,
+        Mode::Shared,
+        Mode::Slots(3),
+        Mode::Slots(3),
+        Mode::Slots(3),
+    ] {
+        if held.first().is_some_and(|(_, claim): &(_, Claim)| {
+            claim.details.mode != mode || !mode.has_members()
+        }) {
             held.clear();
         }
         let (node, claim) = (node(place.path()), claim(mode));
-        let Vote::Granted { fence, .. } = try_once(&*node, &claim) else { panic!("{mode}") };
+        let Vote::Granted { fence, .. } = try_once(&*node, &claim) else {
+            panic!("{mode}")
+        };
         assert!(Some(fence) > last);
         last = Some(fence);
         held.push((node, claim));
     }
-    let seats: Vec<u16> = seen(place.path()).holders.iter().map(|holder| holder.seat.index).collect();
+    let seats: Vec<u16> = seen(place.path())
+        .holders
+        .iter()
+        .map(|holder| holder.seat.index)
+        .collect();
     assert_eq!(seats, [1, 2, 3]);
 }
 
@@ -239,24 +307,35 @@ fn fences_rise_while_another_process_keeps_the_counter_locked() {
     let early = claim(Mode::Exclusive);
     let fence_of = |claim: &Claim| {
         let node = node(place.path());
-        let Vote::Granted { fence, .. } = try_once(&*node, claim) else { panic!("no grant") };
+        let Vote::Granted { fence, .. } = try_once(&*node, claim) else {
+            panic!("no grant")
+        };
         assert!(release(&*node, claim));
         fence
     };
-    let late =
-        || Claim { fence_hint: crate::lock::fence::hint(std::time::SystemTime::now()), ..claim(Mode::Exclusive) };
+    let late = || Claim {
+        fence_hint: crate::lock::fence::hint(std::time::SystemTime::now()),
+        ..claim(Mode::Exclusive)
+    };
     let first = fence_of(&late());
     let counter = std::fs::File::open(place.path().join(".fence")).unwrap();
     counter.lock().unwrap();
     let (second, third) = (fence_of(&early), fence_of(&late()));
     counter.unlock().unwrap();
     let last = fence_of(&early);
-    assert!(first < second && second < third && third < last, "{:?}", [first, second, third, last]);
+    assert!(
+        first < second && second < third && third < last,
+        "{:?}",
+        [first, second, third, last]
+    );
 }
 
 #[test]
 fn a_holder_sees_a_loss_at_once_from_its_first_half_second_on() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let _entered = runtime.enter();
     for mode in KINDS {
         let (place, claim) = (tempfile::tempdir().unwrap(), claim(mode));
@@ -277,8 +356,14 @@ fn a_lock_of_every_kind_is_lost_with_its_file() {
         let (node, claim) = (node(place.path()), claim(mode));
         assert!(matches!(try_once(&*node, &claim), Vote::Granted { fence, .. } if fence.get() > 0));
         std::fs::remove_file(place.path().join("job.lock")).unwrap();
-        let renewed = node.renew(&claim.renewal(crate::lock::fence::Fence::new(1).unwrap())).now_or_never().unwrap();
-        assert!(matches!(renewed, Renewal::Lost(Revoked::Missing, None)), "{renewed:?}");
+        let renewed = node
+            .renew(&claim.renewal(crate::lock::fence::Fence::new(1).unwrap()))
+            .now_or_never()
+            .unwrap();
+        assert!(
+            matches!(renewed, Renewal::Lost(Revoked::Missing, None)),
+            "{renewed:?}"
+        );
         assert!(!release(&*node, &claim));
     }
 }
@@ -288,7 +373,10 @@ fn a_member_is_not_granted_a_lock_whose_file_was_deleted_while_it_joined() {
     for _ in 0..100 {
         let place = tempfile::tempdir().unwrap();
         let (first, path) = (node(place.path()), place.path().join("job.lock"));
-        assert!(matches!(try_once(&*first, &claim(Mode::Shared)), Vote::Granted { .. }));
+        assert!(matches!(
+            try_once(&*first, &claim(Mode::Shared)),
+            Vote::Granted { .. }
+        ));
         let files = Files::new(Directory::open(Some(&named(place.path()))).unwrap(), "job");
         let file = files.lock(LOCK).unwrap().unwrap();
         assert!(file.enter().unwrap());
@@ -325,21 +413,36 @@ fn a_file_that_is_not_rlocks_is_left_alone() {
         std::fs::write(&file, "my members\n").unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
         let vote = try_once(&*node(place.path()), &claim(mode));
-        assert!(matches!(&vote, Vote::Failed(fault) if fault.kind == FaultKind::Unfit), "{vote:?}");
+        assert!(
+            matches!(&vote, Vote::Failed(fault) if fault.kind == FaultKind::Unfit),
+            "{vote:?}"
+        );
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "my members\n");
     }
 }
 
 #[test]
 fn a_holder_of_each_kind_takes_over_what_a_killed_one_of_each_kind_left() {
-    for (first, second) in KINDS.into_iter().flat_map(|first| KINDS.map(|second| (first, second))) {
+    for (first, second) in KINDS
+        .into_iter()
+        .flat_map(|first| KINDS.map(|second| (first, second)))
+    {
         let place = tempfile::tempdir().unwrap();
         let [killed, holder] = [first, second].map(|mode| (node(place.path()), claim(mode)));
-        assert!(matches!(try_once(&*killed.0, &killed.1), Vote::Granted { .. }));
+        assert!(matches!(
+            try_once(&*killed.0, &killed.1),
+            Vote::Granted { .. }
+        ));
         kill(killed.0);
-        assert!(matches!(try_once(&*holder.0, &holder.1), Vote::Granted { .. }));
+        assert!(matches!(
+            try_once(&*holder.0, &holder.1),
+            Vote::Granted { .. }
+        ));
         let seen = seen(place.path());
-        assert!(seen.of(holder.1.token).is_some() && seen.holders.len() == 1, "{first} {second} {seen:?}");
+        assert!(
+            seen.of(holder.1.token).is_some() && seen.holders.len() == 1,
+            "{first} {second} {seen:?}"
+        );
         assert!(release(&*holder.0, &holder.1) && files(place.path()).is_empty());
     }
 }
@@ -363,7 +466,11 @@ fn a_program_that_uses_flock_and_members_keep_each_other_out() {
 fn a_guard_keeps_the_place_of_a_killed_rlock_and_not_what_was_released() {
     for mode in KINDS {
         let place = tempfile::tempdir().unwrap();
-        let other = if mode == Mode::Exclusive { Mode::Shared } else { Mode::Exclusive };
+        let other = if mode == Mode::Exclusive {
+            Mode::Shared
+        } else {
+            Mode::Exclusive
+        };
         for is_killed in [false, true] {
             let (holder, claim) = (node(place.path()), claim(mode));
             assert!(matches!(try_once(&*holder, &claim), Vote::Granted { .. }));
@@ -376,7 +483,10 @@ fn a_guard_keeps_the_place_of_a_killed_rlock_and_not_what_was_released() {
             let vote = try_once(&*node(place.path()), &self::claim(other));
             assert_eq!(matches!(vote, Vote::Held(_)), is_killed, "{mode} {vote:?}");
             drop(guard);
-            assert!(matches!(try_once(&*node(place.path()), &self::claim(other)), Vote::Granted { .. }));
+            assert!(matches!(
+                try_once(&*node(place.path()), &self::claim(other)),
+                Vote::Granted { .. }
+            ));
         }
     }
 }
@@ -385,12 +495,21 @@ fn a_guard_keeps_the_place_of_a_killed_rlock_and_not_what_was_released() {
 fn a_slot_that_was_released_is_free_though_the_guard_still_has_the_files() {
     let place = tempfile::tempdir().unwrap();
     let [stays, leaves, comes] = [(); 3].map(|()| (node(place.path()), claim(Mode::Slots(2))));
-    assert!(matches!(try_once(&*stays.0, &stays.1), Vote::Granted { .. }));
-    assert!(matches!(try_once(&*leaves.0, &leaves.1), Vote::Granted { .. }));
+    assert!(matches!(
+        try_once(&*stays.0, &stays.1),
+        Vote::Granted { .. }
+    ));
+    assert!(matches!(
+        try_once(&*leaves.0, &leaves.1),
+        Vote::Granted { .. }
+    ));
     let guard = copies(&*leaves.0);
     assert!(matches!(try_once(&*comes.0, &comes.1), Vote::Held(_)));
     assert!(release(&*leaves.0, &leaves.1));
-    assert!(matches!(try_once(&*comes.0, &comes.1), Vote::Granted { .. }));
+    assert!(matches!(
+        try_once(&*comes.0, &comes.1),
+        Vote::Granted { .. }
+    ));
     drop(guard);
     assert_eq!(seen(place.path()).members, 2);
 }
@@ -398,25 +517,41 @@ fn a_slot_that_was_released_is_free_though_the_guard_still_has_the_files() {
 #[test]
 fn one_of_the_outer_rlocks_is_named_before_other_members() {
     let place = tempfile::tempdir().unwrap();
-    let members: Vec<_> = (0..5).map(|_| (node(place.path()), claim(Mode::Shared))).collect();
+    let members: Vec<_> = (0..5)
+        .map(|_| (node(place.path()), claim(Mode::Shared)))
+        .collect();
     for (node, claim) in &members {
         assert!(matches!(try_once(&**node, claim), Vote::Granted { .. }));
     }
     for mode in KINDS {
         for (_, outer) in &members {
-            let inner = Claim { outer: vec![Token::fresh(), outer.token], ..claim(mode) };
-            let Vote::Held(holder) = try_once(&*node(place.path()), &inner) else { panic!("{mode}") };
-            assert_eq!(holder.holder().map(|(token, _)| token), Some(outer.token), "{mode}");
+            let inner = Claim {
+                outer: vec![Token::fresh(), outer.token],
+                ..claim(mode)
+            };
+            let Vote::Held(holder) = try_once(&*node(place.path()), &inner) else {
+                panic!("{mode}")
+            };
+            assert_eq!(
+                holder.holder().map(|(token, _)| token),
+                Some(outer.token),
+                "{mode}"
+            );
         }
     }
-    let Vote::Held(crowd) = try_once(&*node(place.path()), &claim(Mode::Exclusive)) else { panic!("granted") };
+    let Vote::Held(crowd) = try_once(&*node(place.path()), &claim(Mode::Exclusive)) else {
+        panic!("granted")
+    };
     let crowd = crowd.told(0);
     assert!(crowd.ends_with("and 4 more"), "{crowd}");
 }
 
 #[test]
 fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_gives_up() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let place = tempfile::tempdir().unwrap();
         let is_closed = || files(place.path()).contains(&"job.gate".to_owned());
@@ -453,15 +588,23 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_gives_up() {
 
 #[test]
 fn a_waiter_for_members_of_its_own_kind_closes_no_gate() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let place = tempfile::tempdir().unwrap();
-        let members: Vec<_> = (0..2).map(|_| (node(place.path()), claim(Mode::Slots(2)))).collect();
+        let members: Vec<_> = (0..2)
+            .map(|_| (node(place.path()), claim(Mode::Slots(2))))
+            .collect();
         for (node, claim) in &members {
             assert!(matches!(try_once(&**node, claim), Vote::Granted { .. }));
         }
         let waiter = node(place.path());
-        assert!(matches!(try_once(&*waiter, &claim(Mode::Slots(2))), Vote::Held(_)));
+        assert!(matches!(
+            try_once(&*waiter, &claim(Mode::Slots(2))),
+            Vote::Held(_)
+        ));
         let word = waiter.next();
         tokio::pin!(word);
         assert!((&mut word).now_or_never().is_none());

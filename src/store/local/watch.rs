@@ -1,5 +1,6 @@
-//! Watches a lock's files. By the loss of a name a waiter learns that the lock was released, and a holder that it was taken
-//! away. By a write to the file a waiter for a seat learns that a member left.
+//! Watches a lock's files. By the loss of a name a waiter learns that the lock was released, and a
+//! holder that it was taken away. By a write to the file a waiter for a seat learns that a member
+//! left.
 
 use std::cell::OnceCell;
 use std::io;
@@ -12,8 +13,8 @@ use super::file::LockFile;
 use super::files::Files;
 use crate::lock::mode::Mode;
 
-/// An instance of inotify(7), made when there is something to watch and kept open until exit: closing it can take the kernel
-/// 20 ms, which would delay the new holder.
+/// An instance of inotify(7), made when there is something to watch and kept open until exit:
+/// closing it can take the kernel 20 ms, which would delay the new holder.
 #[derive(Default)]
 pub(super) struct Watch {
     queue: OnceCell<Queue>,
@@ -26,16 +27,29 @@ struct Queue {
 }
 
 impl Watch {
-    /// Watches `file` and its directory from now on: these very ones, not others that get their names. `writes`: what is written to
-    /// the file, too. An error if the kernel refuses, for instance at the limit `fs.inotify.max_user_instances`.
+    /// Watches `file` and its directory from now on: these very ones, not others that get their
+    /// names. `writes`: what is written to the file, too. An error if the kernel refuses, for
+    /// instance at the limit `fs.inotify.max_user_instances`.
     pub(super) fn begin(&self, file: &LockFile, writes: bool) -> io::Result<()> {
         let queue = self.queue()?;
         let add = |descriptor: RawFd, changes| {
-            queue.inotify.add_watch(format!("/proc/self/fd/{descriptor}").as_str(), changes)
+            queue
+                .inotify
+                .add_watch(format!("/proc/self/fd/{descriptor}").as_str(), changes)
         };
-        let more = if writes { AddWatchFlags::IN_MODIFY } else { AddWatchFlags::empty() };
-        add(file.as_raw_fd(), AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF | more)?;
-        add(file.dir().as_fd().as_raw_fd(), AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF)?;
+        let more = if writes {
+            AddWatchFlags::IN_MODIFY
+        } else {
+            AddWatchFlags::empty()
+        };
+        add(
+            file.as_raw_fd(),
+            AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF | more,
+        )?;
+        add(
+            file.dir().as_fd().as_raw_fd(),
+            AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF,
+        )?;
         Ok(())
     }
 
@@ -79,6 +93,8 @@ impl Awaited {
     }
 
     fn has_room(&self) -> io::Result<bool> {
-        self.room.map_or(Ok(false), |mode| Ok(self.gone.free_seat(mode, 1)?.is_some()))
+        self.room.map_or(Ok(false), |mode| {
+            Ok(self.gone.free_seat(mode, 1)?.is_some())
+        })
     }
 }

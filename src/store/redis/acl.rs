@@ -1,6 +1,8 @@
-//! The rights that a user of the server needs: the ACL line that grants them, and a request that tries each.
+//! The rights that a user of the server needs: the ACL line that grants them, and a request that
+//! tries each.
 //!
-//! A command that a script calls must be listed here. A test gives a user these rights and no more, and tries everything.
+//! A command that a script calls must be listed here. A test gives a user these rights and no more,
+//! and tries everything.
 
 use crate::lock::key::{Derived, Key};
 
@@ -8,8 +10,8 @@ use crate::lock::key::{Derived, Key};
 pub struct Right {
     /// Its name in the ACL line, without the plus.
     pub name: &'static str,
-    /// A request that shows whether the right is granted and changes nothing. `KEY` stands for a key that no lock has,
-    /// `CHANNEL` for a channel without subscribers.
+    /// A request that shows whether the right is granted and changes nothing. `KEY` stands for a
+    /// key that no lock has, `CHANNEL` for a channel without subscribers.
     pub trial: &'static [&'static str],
     /// The effect of its absence; `None`: no lock can be held.
     pub lacks: Option<&'static str>,
@@ -28,37 +30,88 @@ pub enum Lack {
 const CHANNELS: &str = "&rlock:wake:*";
 
 /// The right to them.
-pub static TO_CHANNELS: Right =
-    Right { name: "the channels &rlock:wake:*", trial: &[], lacks: Some("waiters hear late that the lock is free") };
+pub static TO_CHANNELS: Right = Right {
+    name: "the channels &rlock:wake:*",
+    trial: &[],
+    lacks: Some("waiters hear late that the lock is free"),
+};
 
 const REQUIRED: Option<&str> = None;
 
 const IN_LINE: Option<&str> = Some("waiters go in no order, or learn late that the lock is free");
 
-const OF_MEMBERS: Option<&str> = Some("--shared and --slots cannot be used, and such locks not be described");
+const OF_MEMBERS: Option<&str> =
+    Some("--shared and --slots cannot be used, and such locks not be described");
 
-const AS_REDISSON: Option<&str> = Some("--as redisson cannot be used, and such locks not be described");
+const AS_REDISSON: Option<&str> =
+    Some("--as redisson cannot be used, and such locks not be described");
 
 /// Rights to commands that rlock sends by themselves. All others are used by scripts.
 pub const OUTSIDE_SCRIPTS: [&str; 6] = ["evalsha", "info", "scan", "dbsize", "hello", "subscribe"];
 
-/// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and others are passwords.
+/// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and
+/// others are passwords.
 pub const RIGHTS: &[Right] = &[
-    Right { name: "eval", trial: &["EVAL", "return 1", "1", "KEY"], lacks: REQUIRED },
+    Right {
+        name: "eval",
+        trial: &["EVAL", "return 1", "1", "KEY"],
+        lacks: REQUIRED,
+    },
     Right {
         name: "evalsha",
-        trial: &["EVALSHA", "0000000000000000000000000000000000000000", "1", "KEY"],
+        trial: &[
+            "EVALSHA",
+            "0000000000000000000000000000000000000000",
+            "1",
+            "KEY",
+        ],
         lacks: Some("each request brings its script along"),
     },
-    Right { name: "type", trial: &["TYPE", "KEY"], lacks: REQUIRED },
-    Right { name: "strlen", trial: &["STRLEN", "KEY"], lacks: REQUIRED },
-    Right { name: "getrange", trial: &["GETRANGE", "KEY", "0", "0"], lacks: REQUIRED },
-    Right { name: "pttl", trial: &["PTTL", "KEY"], lacks: REQUIRED },
-    Right { name: "time", trial: &["TIME"], lacks: REQUIRED },
-    Right { name: "get", trial: &["GET", "KEY"], lacks: REQUIRED },
-    Right { name: "set", trial: &["SET", "KEY", "", "XX", "PX", "1"], lacks: REQUIRED },
-    Right { name: "pexpire", trial: &["PEXPIRE", "KEY", "1"], lacks: REQUIRED },
-    Right { name: "del", trial: &["DEL", "KEY"], lacks: REQUIRED },
+    Right {
+        name: "type",
+        trial: &["TYPE", "KEY"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "strlen",
+        trial: &["STRLEN", "KEY"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "getrange",
+        trial: &["GETRANGE", "KEY", "0", "0"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "pttl",
+        trial: &["PTTL", "KEY"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "time",
+        trial: &["TIME"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "get",
+        trial: &["GET", "KEY"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "set",
+        trial: &["SET", "KEY", "", "XX", "PX", "1"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "pexpire",
+        trial: &["PEXPIRE", "KEY", "1"],
+        lacks: REQUIRED,
+    },
+    Right {
+        name: "del",
+        trial: &["DEL", "KEY"],
+        lacks: REQUIRED,
+    },
     Right {
         name: "unlink",
         trial: &["UNLINK", "KEY"],
@@ -69,38 +122,124 @@ pub const RIGHTS: &[Right] = &[
         trial: &["INFO", "server"],
         lacks: Some("a server that restarted, or that is named twice, cannot be told"),
     },
-    Right { name: "scan", trial: &["SCAN", "0"], lacks: Some("inspect finds no lock that is not named") },
-    Right { name: "dbsize", trial: &["DBSIZE"], lacks: Some("inspect cannot tell how far it has come") },
+    Right {
+        name: "scan",
+        trial: &["SCAN", "0"],
+        lacks: Some("inspect finds no lock that is not named"),
+    },
+    Right {
+        name: "dbsize",
+        trial: &["DBSIZE"],
+        lacks: Some("inspect cannot tell how far it has come"),
+    },
     // Redis 6.2 and later deny it to no user.
-    Right { name: "hello", trial: &["HELLO", "2"], lacks: IN_LINE },
-    Right { name: "subscribe", trial: &["SUBSCRIBE", "CHANNEL"], lacks: IN_LINE },
-    Right { name: "publish", trial: &["PUBLISH", "CHANNEL", ""], lacks: IN_LINE },
-    Right { name: "pubsub|numsub", trial: &["PUBSUB", "NUMSUB", "CHANNEL"], lacks: IN_LINE },
-    Right { name: "zadd", trial: &["ZADD", "KEY", "XX", "1", ""], lacks: IN_LINE },
-    Right { name: "zrem", trial: &["ZREM", "KEY", ""], lacks: IN_LINE },
-    Right { name: "zrange", trial: &["ZRANGE", "KEY", "0", "0"], lacks: IN_LINE },
-    Right { name: "zrank", trial: &["ZRANK", "KEY", ""], lacks: IN_LINE },
-    Right { name: "zscore", trial: &["ZSCORE", "KEY", ""], lacks: IN_LINE },
-    Right { name: "zcard", trial: &["ZCARD", "KEY"], lacks: OF_MEMBERS },
-    Right { name: "zrangebyscore", trial: &["ZRANGEBYSCORE", "KEY", "0", "0"], lacks: OF_MEMBERS },
-    Right { name: "zrevrange", trial: &["ZREVRANGE", "KEY", "0", "0"], lacks: OF_MEMBERS },
+    Right {
+        name: "hello",
+        trial: &["HELLO", "2"],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "subscribe",
+        trial: &["SUBSCRIBE", "CHANNEL"],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "publish",
+        trial: &["PUBLISH", "CHANNEL", ""],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "pubsub|numsub",
+        trial: &["PUBSUB", "NUMSUB", "CHANNEL"],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "zadd",
+        trial: &["ZADD", "KEY", "XX", "1", ""],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "zrem",
+        trial: &["ZREM", "KEY", ""],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "zrange",
+        trial: &["ZRANGE", "KEY", "0", "0"],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "zrank",
+        trial: &["ZRANK", "KEY", ""],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "zscore",
+        trial: &["ZSCORE", "KEY", ""],
+        lacks: IN_LINE,
+    },
+    Right {
+        name: "zcard",
+        trial: &["ZCARD", "KEY"],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "zrangebyscore",
+        trial: &["ZRANGEBYSCORE", "KEY", "0", "0"],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "zrevrange",
+        trial: &["ZREVRANGE", "KEY", "0", "0"],
+        lacks: OF_MEMBERS,
+    },
     // An odd number of words is refused after the rights were checked, so this sets nothing.
-    Right { name: "hset", trial: &["HSET", "KEY", "", "", ""], lacks: OF_MEMBERS },
-    Right { name: "hget", trial: &["HGET", "KEY", ""], lacks: OF_MEMBERS },
-    Right { name: "hdel", trial: &["HDEL", "KEY", ""], lacks: OF_MEMBERS },
-    Right { name: "hlen", trial: &["HLEN", "KEY"], lacks: OF_MEMBERS },
-    Right { name: "pexpireat", trial: &["PEXPIREAT", "KEY", "1"], lacks: OF_MEMBERS },
-    Right { name: "hexists", trial: &["HEXISTS", "KEY", ""], lacks: AS_REDISSON },
-    Right { name: "hstrlen", trial: &["HSTRLEN", "KEY", ""], lacks: AS_REDISSON },
+    Right {
+        name: "hset",
+        trial: &["HSET", "KEY", "", "", ""],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "hget",
+        trial: &["HGET", "KEY", ""],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "hdel",
+        trial: &["HDEL", "KEY", ""],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "hlen",
+        trial: &["HLEN", "KEY"],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "pexpireat",
+        trial: &["PEXPIREAT", "KEY", "1"],
+        lacks: OF_MEMBERS,
+    },
+    Right {
+        name: "hexists",
+        trial: &["HEXISTS", "KEY", ""],
+        lacks: AS_REDISSON,
+    },
+    Right {
+        name: "hstrlen",
+        trial: &["HSTRLEN", "KEY", ""],
+        lacks: AS_REDISSON,
+    },
 ];
 
 /// Whether `name` is one that a server can give to a user and a terminal can show.
 pub fn is_user(name: &str) -> bool {
-    !name.is_empty() && !name.contains(char::is_whitespace) && crate::text::escape::text(name) == name
+    !name.is_empty()
+        && !name.contains(char::is_whitespace)
+        && crate::text::escape::text(name) == name
 }
 
-/// The place of the password in the ACL line. A server refuses a line with it as a whole. A shell makes a redirection of it, and
-/// the brace that is left is refused as well.
+/// The place of the password in the ACL line. A server refuses a line with it as a whole. A shell
+/// makes a redirection of it, and the brace that is left is refused as well.
 pub const PASSWORD_PLACE: &str = "{>PASSWORD}";
 
 /// Rights that a database other than the first one needs beside them.
@@ -109,28 +248,43 @@ pub const OF_DATABASE: &[&str] = &["select"];
 /// Rights that a cluster needs beside them.
 pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 
-/// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all locks if there are none. It takes
-/// away any other right, and changes nothing until [`PASSWORD_PLACE`] is replaced.
+/// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all
+/// locks if there are none. It takes away any other right, and changes nothing until
+/// [`PASSWORD_PLACE`] is replaced.
 pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.
-        let derived = Derived::OF_LOCK.into_iter().chain([Derived::Doctor]).map(|kind| key.derived(kind));
-        [key.stored().to_owned()].into_iter().chain(derived).map(|name| word(&format!("~{}", literal(&name))))
+        let derived = Derived::OF_LOCK
+            .into_iter()
+            .chain([Derived::Doctor])
+            .map(|kind| key.derived(kind));
+        [key.stored().to_owned()]
+            .into_iter()
+            .chain(derived)
+            .map(|name| word(&format!("~{}", literal(&name))))
     });
     let all = keys.is_empty().then(|| "~*".to_owned());
-    let rights = RIGHTS.iter().map(|right| right.name).chain(more.iter().copied());
+    let rights = RIGHTS
+        .iter()
+        .map(|right| right.name)
+        .chain(more.iter().copied());
     // A new user of Redis 6.2 has all channels, to which none can be added.
     let words = patterns
         .chain(all)
         .chain(["resetchannels".to_owned(), CHANNELS.to_owned()])
         .chain(rights.map(|right| format!("+{right}")));
     let user = word(user);
-    format!("ACL SETUSER {user} reset on {PASSWORD_PLACE} {}", words.collect::<Vec<_>>().join(" "))
+    format!(
+        "ACL SETUSER {user} reset on {PASSWORD_PLACE} {}",
+        words.collect::<Vec<_>>().join(" ")
+    )
 }
 
 /// Returns the pattern that matches `name` alone.
 fn literal(name: &str) -> String {
-    name.chars().flat_map(|c| "*?[]\\".contains(c).then_some('\\').into_iter().chain([c])).collect()
+    name.chars()
+        .flat_map(|c| "*?[]\\".contains(c).then_some('\\').into_iter().chain([c]))
+        .collect()
 }
 
 /// Returns `text` as a word that redis-cli reads.
@@ -139,7 +293,10 @@ fn word(text: &str) -> String {
     if text.chars().all(plain) {
         return text.to_owned();
     }
-    format!("\"{}\"", crate::text::escape::text(&text.replace('\\', "\\\\").replace('"', "\\\"")))
+    format!(
+        "\"{}\"",
+        crate::text::escape::text(&text.replace('\\', "\\\\").replace('"', "\\\""))
+    )
 }
 
 #[cfg(test)]
@@ -159,10 +316,14 @@ mod tests {
         );
         assert!(
             !line.contains("+select")
-                && acl_line("ci", &[], OF_DATABASE).contains(" ~* resetchannels &rlock:wake:* +eval")
+                && acl_line("ci", &[], OF_DATABASE)
+                    .contains(" ~* resetchannels &rlock:wake:* +eval")
         );
         let odd = acl_line("ci", &[key("a*b")], &[]);
-        assert!(odd.contains(r#" "~a\\*b" "~rlock:fence:{a\\*b}:a\\*b" "#), "{odd}");
+        assert!(
+            odd.contains(r#" "~a\\*b" "~rlock:fence:{a\\*b}:a\\*b" "#),
+            "{odd}"
+        );
         assert!(!line.contains("config"), "{line}");
     }
 
@@ -171,9 +332,20 @@ mod tests {
         for name in ["ci", "ci-2", "größe", "a\"b", "a'b", "a;b"] {
             assert!(is_user(name), "{name}");
         }
-        for name in ["", "x nopass ~* +@all", "x\ty", "x\ny", "x\u{a0}y", "x\0", "x\u{202e}y", "x\x1b[2J"] {
+        for name in [
+            "",
+            "x nopass ~* +@all",
+            "x\ty",
+            "x\ny",
+            "x\u{a0}y",
+            "x\0",
+            "x\u{202e}y",
+            "x\x1b[2J",
+        ] {
             assert!(!is_user(name), "{name:?}");
         }
-        assert!(acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#));
+        assert!(
+            acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#)
+        );
     }
 }

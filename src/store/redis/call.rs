@@ -20,10 +20,15 @@ pub(super) const QUEUE_LIFE: Duration = Duration::from_secs(600);
 const ARGUMENTS: usize = 40;
 const ARGUMENTS_LENGTH: usize = 1024;
 
-/// The derived keys of `lock.lua`, in their order. An operation takes the first ones, as many as it reads: a server of a cluster
-/// that has only some of them refuses the call.
-pub(super) const LOCKS: [Derived; 5] =
-    [Derived::Fence, Derived::Leases, Derived::Holders, Derived::Queue, Derived::Turns];
+/// The derived keys of `lock.lua`, in their order. An operation takes the first ones, as many as it
+/// reads: a server of a cluster that has only some of them refuses the call.
+pub(super) const LOCKS: [Derived; 5] = [
+    Derived::Fence,
+    Derived::Leases,
+    Derived::Holders,
+    Derived::Queue,
+    Derived::Turns,
+];
 
 /// The counter alone, and with what a lock with members has.
 pub(super) const COUNTER: &[Derived] = LOCKS.split_at(1).0;
@@ -38,7 +43,8 @@ pub(super) struct Call {
     pub(super) command: Cmd,
     /// The lock's slot, in a cluster.
     pub(super) slot: Option<Slot>,
-    /// The form of a renewal or a release that needs the fewest keys, and no script that the server keeps.
+    /// The form of a renewal or a release that needs the fewest keys, and no script that the server
+    /// keeps.
     pub(super) least: Option<Least>,
 }
 
@@ -46,8 +52,9 @@ pub(super) struct Call {
 #[derive(Clone)]
 pub(super) struct Least {
     pub(super) command: Cmd,
-    /// Whether it takes the place of a call whose script the server does not have. A release is sent whole then all the same, since
-    /// it wakes waiters; so is a renewal that must raise the fence counter.
+    /// Whether it takes the place of a call whose script the server does not have. A release is
+    /// sent whole then all the same, since it wakes waiters; so is a renewal that must raise the
+    /// fence counter.
     pub(super) suffices: bool,
 }
 
@@ -58,13 +65,15 @@ impl Call {
     }
 }
 
-/// Returns a call of an operation of `lock.lua`, with the lock's key and all of [`LOCKS`], and a further one.
+/// Returns a call of an operation of `lock.lua`, with the lock's key and all of [`LOCKS`], and a
+/// further one.
 pub(super) fn on_lock(operation: &str, key: &Key, further: Option<Derived>) -> Cmd {
     let derived: Vec<Derived> = LOCKS.into_iter().chain(further).collect();
     on_keys(operation, key, &derived)
 }
 
-/// Returns a call of an operation of `lock.lua` with the lock's key and these that are derived from it.
+/// Returns a call of an operation of `lock.lua` with the lock's key and these that are derived from
+/// it.
 pub(super) fn on_keys(operation: &str, key: &Key, derived: &[Derived]) -> Cmd {
     let mut command = with_keys("EVALSHA", &LOCK.digest, key, derived);
     command.arg(operation);
@@ -79,7 +88,11 @@ pub(super) fn of_script(script: &Script, key: &Key, derived: &[Derived]) -> Cmd 
 fn with_keys(verb: &str, script: &str, key: &Key, derived: &[Derived]) -> Cmd {
     // Enough for all but the longest names, so that it is not moved while it grows.
     let mut command = Cmd::with_capacity(ARGUMENTS, script.len() + ARGUMENTS_LENGTH);
-    command.arg(verb).arg(script).arg(1 + derived.len()).arg(key.stored());
+    command
+        .arg(verb)
+        .arg(script)
+        .arg(1 + derived.len())
+        .arg(key.stored());
     for kind in derived {
         command.arg(key.derived(*kind));
     }

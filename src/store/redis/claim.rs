@@ -1,4 +1,5 @@
-//! The request for a lock as a call of a script, and the one in its place for a server that has just become the primary.
+//! The request for a lock as a call of a script, and the one in its place for a server that has
+//! just become the primary.
 
 use redis::Cmd;
 
@@ -10,11 +11,12 @@ use crate::lock::restart;
 use crate::lock::token::Token;
 use crate::store::redis::place::Site;
 
-/// Uptime in seconds that no server has. A request for it tells the lock's holder and keeps the waiter's place, and is refused
-/// where the lock is free.
+/// Uptime in seconds that no server has. A request for it tells the lock's holder and keeps the
+/// waiter's place, and is refused where the lock is free.
 const NEVER: u64 = 1 << 52;
 
-/// The request for a server that became the primary too short a time ago: its data may lack the last writes of the old one.
+/// The request for a server that became the primary too short a time ago: its data may lack the
+/// last writes of the old one.
 pub(super) struct ForYoung {
     /// Time as the primary, in whole seconds, from which on a server is not too young.
     least_age: u64,
@@ -33,24 +35,53 @@ pub(super) fn usual(claim: &Claim) -> Cmd {
     command(claim, claim.min_uptime.map(restart::least_uptime))
 }
 
-/// Returns the request for a server that became the primary too short a time ago; `None` if none can be too young.
+/// Returns the request for a server that became the primary too short a time ago; `None` if none
+/// can be too young.
 pub(super) fn for_young(claim: &Claim) -> Option<ForYoung> {
-    let least_age = claim.min_uptime.map(restart::least_uptime).filter(|least| *least > 0)?;
-    Some(ForYoung { least_age, command: command(claim, Some(NEVER)) })
+    let least_age = claim
+        .min_uptime
+        .map(restart::least_uptime)
+        .filter(|least| *least > 0)?;
+    Some(ForYoung {
+        least_age,
+        command: command(claim, Some(NEVER)),
+    })
 }
 
 fn command(claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     let mode = claim.details.mode;
-    let newest = claim.ticket.as_ref().map(Ticket::newest).filter(|newest| !newest.is_empty());
+    let newest = claim
+        .ticket
+        .as_ref()
+        .map(Ticket::newest)
+        .filter(|newest| !newest.is_empty());
     let mut command = on_lock("take", &claim.key, newest.as_ref().map(|_| Derived::Newest));
-    command.arg(claim.details.value(claim.token)).arg(millis(claim.term.ttl()));
+    command
+        .arg(claim.details.value(claim.token))
+        .arg(millis(claim.term.ttl()));
     command.arg(claim.fence_hint).arg(fence_life(claim.term));
     command.arg(least_uptime.map_or_else(String::new, |uptime| uptime.to_string()));
     command.arg(in_queue(claim.ticket.as_ref().map(|ticket| &ticket.waiter)));
-    command.arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number)).arg(millis(QUEUE_LIFE));
+    command
+        .arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number))
+        .arg(millis(QUEUE_LIFE));
     command.arg(flag(claim.details.n == 1));
-    command.arg(claim.outer.iter().map(Token::to_string).collect::<Vec<_>>().join(" "));
-    command.arg(claim.token.to_string()).arg(mode.to_string()).arg(claim.details.n);
-    command.arg(claim.index).arg(flag(claim.is_exact)).arg(flag(claim.details.as_redisson)).arg(newest);
+    command.arg(
+        claim
+            .outer
+            .iter()
+            .map(Token::to_string)
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
+    command
+        .arg(claim.token.to_string())
+        .arg(mode.to_string())
+        .arg(claim.details.n);
+    command
+        .arg(claim.index)
+        .arg(flag(claim.is_exact))
+        .arg(flag(claim.details.as_redisson))
+        .arg(newest);
     command
 }

@@ -1,18 +1,21 @@
 //! Replies that count only if the server that gave them was still the node's by then.
 //!
-//! A server that was replaced stays a writable primary for some seconds. One that was stopped runs what it was sent when it
-//! resumes, though another has taken over. So each reply is followed by the question whether its server still is the one.
+//! A server that was replaced stays a writable primary for some seconds. One that was stopped runs
+//! what it was sent when it resumes, though another has taken over. So each reply is followed by
+//! the question whether its server still is the one.
 
 use crate::store::redis::place::{Confirmation, Place, Source};
 use crate::store::{Answer, Fault, FaultKind, Renewal, ServerInfo, Vote};
 
-/// Returns `answer` as it counts. A grant that is not confirmed may exist, so the caller releases it.
+/// Returns `answer` as it counts. A grant that is not confirmed may exist, so the caller releases
+/// it.
 pub(super) async fn answer(place: &Place, source: Option<&Source>, mut answer: Answer) -> Answer {
     let Some(source) = source else { return answer };
     if let (ServerInfo::Told(identity), Some(age)) = (&mut answer.server, source.site.age())
         && age.as_secs() < identity.uptime
     {
-        // A server that has just become the primary may lack the last writes, as one that has just started.
+        // A server that has just become the primary may lack the last writes, as one that has just
+        // started.
         (identity.uptime, identity.is_promoted) = (age.as_secs(), true);
     }
     if matches!(answer.vote, Vote::Granted { .. }) {
@@ -24,9 +27,10 @@ pub(super) async fn answer(place: &Place, source: Option<&Source>, mut answer: A
 fn grant(vote: Vote, confirmation: Confirmation) -> Vote {
     match confirmation {
         Confirmation::Present => vote,
-        Confirmation::Replaced(fault) | Confirmation::Unknown(fault) => {
-            Vote::Failed(Fault { kind: FaultKind::Unknown, ..fault })
-        }
+        Confirmation::Replaced(fault) | Confirmation::Unknown(fault) => Vote::Failed(Fault {
+            kind: FaultKind::Unknown,
+            ..fault
+        }),
     }
 }
 
@@ -40,7 +44,9 @@ pub(super) fn without_copies(renewal: Renewal, lacking: Option<Fault>) -> Renewa
 
 /// Returns `renewal` as it counts.
 pub(super) async fn renewal(place: &Place, source: Option<&Source>, renewal: Renewal) -> Renewal {
-    let (Some(source), false) = (source, matches!(renewal, Renewal::Failed(_))) else { return renewal };
+    let (Some(source), false) = (source, matches!(renewal, Renewal::Failed(_))) else {
+        return renewal;
+    };
     word(renewal, place.confirm(source).await)
 }
 
@@ -81,10 +87,18 @@ mod tests {
             fence: Fence::new(7).unwrap_or_else(|| panic!()),
             index: 0,
         };
-        assert!(matches!(grant(granted(), Confirmation::Present), Vote::Granted { .. }));
-        for confirmation in [Confirmation::Replaced(fault()), Confirmation::Unknown(fault())] {
+        assert!(matches!(
+            grant(granted(), Confirmation::Present),
+            Vote::Granted { .. }
+        ));
+        for confirmation in [
+            Confirmation::Replaced(fault()),
+            Confirmation::Unknown(fault()),
+        ] {
             // Of a fault of another kind no key would be left to be released.
-            assert!(matches!(grant(granted(), confirmation), Vote::Failed(fault) if fault.kind == FaultKind::Unknown));
+            assert!(
+                matches!(grant(granted(), confirmation), Vote::Failed(fault) if fault.kind == FaultKind::Unknown)
+            );
         }
     }
 
@@ -93,25 +107,63 @@ mod tests {
         let until = Instant::from_nanos(9);
         let extended = [Renewal::Renewed(until, None), Renewal::Healed(until, None)];
         for renewal in extended {
-            let is_same =
-                matches!(word(renewal.clone(), Confirmation::Present), Renewal::Renewed(..) | Renewal::Healed(..));
+            let is_same = matches!(
+                word(renewal.clone(), Confirmation::Present),
+                Renewal::Renewed(..) | Renewal::Healed(..)
+            );
             assert!(is_same, "{renewal:?}");
             assert!(
-                matches!(word(renewal.clone(), Confirmation::Replaced(fault())), Renewal::Failed(_)),
+                matches!(
+                    word(renewal.clone(), Confirmation::Replaced(fault())),
+                    Renewal::Failed(_)
+                ),
                 "{renewal:?}"
             );
-            assert!(matches!(word(renewal.clone(), Confirmation::Unknown(fault())), Renewal::Failed(_)), "{renewal:?}");
+            assert!(
+                matches!(
+                    word(renewal.clone(), Confirmation::Unknown(fault())),
+                    Renewal::Failed(_)
+                ),
+                "{renewal:?}"
+            );
         }
         let lost = || Renewal::Lost(Revoked::Missing, None);
-        assert!(matches!(word(lost(), Confirmation::Present), Renewal::Lost(..)));
-        assert!(matches!(word(lost(), Confirmation::Unknown(fault())), Renewal::Lost(..)));
-        assert!(matches!(word(lost(), Confirmation::Replaced(fault())), Renewal::Failed(_)));
+        assert!(matches!(
+            word(lost(), Confirmation::Present),
+            Renewal::Lost(..)
+        ));
+        assert!(matches!(
+            word(lost(), Confirmation::Unknown(fault())),
+            Renewal::Lost(..)
+        ));
+        assert!(matches!(
+            word(lost(), Confirmation::Replaced(fault())),
+            Renewal::Failed(_)
+        ));
         let broken = || Renewal::Broken(Some(until), "me".into());
-        assert!(matches!(word(broken(), Confirmation::Present), Renewal::Broken(Some(_), _)));
-        assert!(matches!(without_copies(broken(), Some(fault())), Renewal::Broken(None, _)));
-        assert!(matches!(without_copies(lost(), Some(fault())), Renewal::Lost(..)));
-        assert!(matches!(without_copies(Renewal::Renewed(until, None), Some(fault())), Renewal::Failed(_)));
-        assert!(matches!(without_copies(Renewal::Renewed(until, None), None), Renewal::Renewed(..)));
-        assert!(matches!(word(broken(), Confirmation::Unknown(fault())), Renewal::Broken(None, _)));
+        assert!(matches!(
+            word(broken(), Confirmation::Present),
+            Renewal::Broken(Some(_), _)
+        ));
+        assert!(matches!(
+            without_copies(broken(), Some(fault())),
+            Renewal::Broken(None, _)
+        ));
+        assert!(matches!(
+            without_copies(lost(), Some(fault())),
+            Renewal::Lost(..)
+        ));
+        assert!(matches!(
+            without_copies(Renewal::Renewed(until, None), Some(fault())),
+            Renewal::Failed(_)
+        ));
+        assert!(matches!(
+            without_copies(Renewal::Renewed(until, None), None),
+            Renewal::Renewed(..)
+        ));
+        assert!(matches!(
+            word(broken(), Confirmation::Unknown(fault())),
+            Renewal::Broken(None, _)
+        ));
     }
 }

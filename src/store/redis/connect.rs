@@ -1,4 +1,5 @@
-//! How a server is connected to: the address with its secrets, what opens connections there, and a connection for plain commands.
+//! How a server is connected to: the address with its secrets, what opens connections there, and a
+//! connection for plain commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,13 @@ pub struct Access {
 
 impl From<Endpoint> for Access {
     fn from(endpoint: Endpoint) -> Self {
-        Self { endpoint, user: None, password: None, db: 0, trust: None }
+        Self {
+            endpoint,
+            user: None,
+            password: None,
+            db: 0,
+            trust: None,
+        }
     }
 }
 
@@ -48,15 +55,23 @@ pub struct Connector {
 impl Connector {
     /// Connects to the server that `access` names.
     pub fn new(access: Access) -> Self {
-        Self { is_real: true, ..Self::over(access, Arc::new(dial)) }
+        Self {
+            is_real: true,
+            ..Self::over(access, Arc::new(dial))
+        }
     }
 
     /// The same, over streams that `dial` opens.
     pub fn over(access: Access, dial: Dial) -> Self {
-        Self { access, dial, is_real: false }
+        Self {
+            access,
+            dial,
+            is_real: false,
+        }
     }
 
-    /// Opens a connection, within `time` by the caller's care. For the rest see [`Connection::over`].
+    /// Opens a connection, within `time` by the caller's care. For the rest see
+    /// [`Connection::over`].
     pub(in crate::store) async fn open(
         &self,
         time: Duration,
@@ -72,10 +87,13 @@ impl Connector {
         opened
     }
 
-    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at most.
+    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at
+    /// most.
     pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
         let is_plain = matches!(self.access.endpoint, Endpoint::Tcp { tls: false, .. });
-        is_plain && self.is_real && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
+        is_plain
+            && self.is_real
+            && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
     }
 }
 
@@ -88,14 +106,23 @@ pub struct Client {
 impl Client {
     /// Connects. `limit` bounds this, and each exchange; a reply has at most `size` bytes.
     pub async fn open(connector: &Connector, limit: Duration, size: usize) -> Result<Self, Fault> {
-        let opened = clock::until(clock::now() + limit, Box::pin(connector.open(limit, size, None))).await;
-        Ok(Self { connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?, limit })
+        let opened = clock::until(
+            clock::now() + limit,
+            Box::pin(connector.open(limit, size, None)),
+        )
+        .await;
+        Ok(Self {
+            connection: opened.unwrap_or_else(|| Err(Fault::timeout(limit)))?,
+            limit,
+        })
     }
 
     /// Sends a command and waits for its reply.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Fault> {
         let reply = self.connection.send(command, Effect::None);
-        clock::until(clock::now() + self.limit, reply).await.unwrap_or_else(|| Err(Fault::timeout(self.limit)))
+        clock::until(clock::now() + self.limit, reply)
+            .await
+            .unwrap_or_else(|| Err(Fault::timeout(self.limit)))
     }
 
     /// The same for a command of plain words.

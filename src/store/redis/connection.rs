@@ -1,18 +1,24 @@
-//! One connection to a server: setting it up, sending requests, and what is known of them meanwhile.
+//! One connection to a server: setting it up, sending requests, and what is known of them
+//! meanwhile.
 //!
-//! The redis crate speaks the protocol over a stream of ours ([`Metered`]). Nothing here decides which connection a request
-//! takes; that is `pool`.
+//! The redis crate speaks the protocol over a stream of ours ([`Metered`]). Nothing here decides
+//! which connection a request takes; that is `pool`.
 
 use std::sync::Arc;
 
 use futures_util::future;
 use redis::aio::MultiplexedConnection;
-use redis::{Arg, AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value};
+use redis::{
+    Arg, AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError,
+    Value,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::connect::Access;
-use super::error::{fault, fault_before_requests, is_from_a_replica, is_subscribed_only, shuts_out};
+use super::error::{
+    fault, fault_before_requests, is_from_a_replica, is_subscribed_only, shuts_out,
+};
 use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription};
 use super::stranger;
@@ -36,9 +42,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sets up a connection over `stream`. `limit` is the most that may be read between two requests. With `hearing` it
-    /// speaks RESP3 and passes on what the server says of its own accord.
-    pub async fn over<S>(access: &Access, stream: S, limit: usize, hearing: Option<Hearing>) -> Result<Self, Fault>
+    /// Sets up a connection over `stream`. `limit` is the most that may be read between two
+    /// requests. With `hearing` it speaks RESP3 and passes on what the server says of its own
+    /// accord.
+    pub async fn over<S>(
+        access: &Access,
+        stream: S,
+        limit: usize,
+        hearing: Option<Hearing>,
+    ) -> Result<Self, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -59,29 +71,40 @@ impl Connection {
         let hears = hearing.is_some();
         state.send_modify(|state| state.push = if hears { Push::Works } else { Push::Untried });
         let metered = Metered::new(stream, Arc::clone(state), limit);
-        let mut info = RedisConnectionInfo::default().set_db(i64::from(access.db)).set_skip_set_lib_name();
+        let mut info = RedisConnectionInfo::default()
+            .set_db(i64::from(access.db))
+            .set_skip_set_lib_name();
         if let Some(password) = &access.password {
             info = info.set_password(password.reveal());
         }
         if let Some(user) = &access.user {
-            // A user that needs no password must still be named to the server, and AUTH takes two words.
-            info = info.set_username(user).set_password(access.password.as_ref().map_or("", Secret::reveal));
+            // A user that needs no password must still be named to the server, and AUTH takes two
+            // words.
+            info = info
+                .set_username(user)
+                .set_password(access.password.as_ref().map_or("", Secret::reveal));
         }
         // The crate's own limit would throw late replies away; the callers have deadlines.
         let mut config = AsyncConnectionConfig::new().set_response_timeout(None);
         if let Some(hearing) = hearing {
             info = info.set_protocol(ProtocolVersion::RESP3);
-            config = config.set_push_sender(move |push: PushInfo| -> Result<(), redis::aio::SendError> {
-                hearing(&push);
-                Ok(())
-            });
+            config = config.set_push_sender(
+                move |push: PushInfo| -> Result<(), redis::aio::SendError> {
+                    hearing(&push);
+                    Ok(())
+                },
+            );
         }
         let opened = MultiplexedConnection::new_with_config(&info, metered, config).await;
         let (multiplexed, driver) = opened.map_err(|error| {
             let fault = fault_before_requests(&error, access);
             let state = state.borrow();
             // A proxy may close the connection at a HELLO. The caller then does without.
-            let kind = if hears && state.broken { FaultKind::Unfit } else { fault.kind };
+            let kind = if hears && state.broken {
+                FaultKind::Unfit
+            } else {
+                fault.kind
+            };
             let known = stranger::of_first_byte(state.first).or_else(|| state.shut_out.clone());
             known.unwrap_or(Fault { kind, ..fault })
         })?;
@@ -93,17 +116,27 @@ impl Connection {
             }
         });
         state.send_modify(|state| state.queued = state.written);
-        Ok(Self { multiplexed, state: Arc::clone(state), password: access.password.clone() })
+        Ok(Self {
+            multiplexed,
+            state: Arc::clone(state),
+            password: access.password.clone(),
+        })
     }
 
-    /// Sends one command. The request is on its way even if the future is dropped, if it was polled once.
+    /// Sends one command. The request is on its way even if the future is dropped, if it was polled
+    /// once.
     pub async fn send(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
         self.tracked(effect, self.exchange(command)).await
     }
 
-    /// Sends two commands behind each other. Returns both replies. Each has its own: a server that shuts us out answers the first one
-    /// only, with the reason.
-    pub(super) async fn send_both(&self, first: &Cmd, second: &Cmd, effect: Effect) -> [Result<Value, Fault>; 2] {
+    /// Sends two commands behind each other. Returns both replies. Each has its own: a server that
+    /// shuts us out answers the first one only, with the reason.
+    pub(super) async fn send_both(
+        &self,
+        first: &Cmd,
+        second: &Cmd,
+        effect: Effect,
+    ) -> [Result<Value, Fault>; 2] {
         let mut behind = Err(Fault::new(FaultKind::Unknown, "no reply"));
         let reply = self.tracked(effect, async {
             let (reply, after) = future::join(self.exchange(first), self.exchange(second)).await;
@@ -114,9 +147,11 @@ impl Connection {
         [reply, behind]
     }
 
-    /// Sends a command to the member of a cluster to which its slot is being moved. That serves only what comes directly behind ASKING.
+    /// Sends a command to the member of a cluster to which its slot is being moved. That serves
+    /// only what comes directly behind ASKING.
     pub(super) async fn send_asking(&self, command: &Cmd, effect: Effect) -> Result<Value, Fault> {
-        self.tracked(effect, self.exchange_behind_asking(command)).await
+        self.tracked(effect, self.exchange_behind_asking(command))
+            .await
     }
 
     async fn tracked(
@@ -159,7 +194,8 @@ impl Connection {
                 let error = RedisError::from(error);
                 let fault = fault(&error, self.password.as_ref());
                 if shuts_out(&error) {
-                    self.state.send_modify(|state| state.shut_out = Some(fault.clone()));
+                    self.state
+                        .send_modify(|state| state.shut_out = Some(fault.clone()));
                 }
                 Err(self.state.borrow().shut_out.clone().unwrap_or(fault))
             }
@@ -167,19 +203,27 @@ impl Connection {
             Err(error) => {
                 let fault = fault(&error, self.password.as_ref());
                 let state = self.state.borrow();
-                let shut_out = state.shut_out.clone().filter(|_| fault.kind == FaultKind::Unknown);
-                Err(stranger::of_first_byte(state.first).or(shut_out).unwrap_or(fault))
+                let shut_out = state
+                    .shut_out
+                    .clone()
+                    .filter(|_| fault.kind == FaultKind::Unknown);
+                Err(stranger::of_first_byte(state.first)
+                    .or(shut_out)
+                    .unwrap_or(fault))
             }
         }
     }
 
-    /// Sends a SUBSCRIBE, unless it was sent before, and notes whether it succeeds. It is on its way when this returns,
-    /// before what is sent next.
+    /// Sends a SUBSCRIBE, unless it was sent before, and notes whether it succeeds. It is on its
+    /// way when this returns, before what is sent next.
     pub async fn subscribe(&self, channel: &str) {
         let is_new = self.state.send_if_modified(|state| {
-            let is_new = state.push == Push::Works && state.channels.iter().all(|(name, _)| name != channel);
+            let is_new =
+                state.push == Push::Works && state.channels.iter().all(|(name, _)| name != channel);
             if is_new {
-                state.channels.push((channel.to_owned(), Subscription::Active));
+                state
+                    .channels
+                    .push((channel.to_owned(), Subscription::Active));
             }
             is_new
         });
@@ -191,7 +235,11 @@ impl Connection {
         let (connection, channel) = (self.clone(), channel.to_owned());
         let mut exchange = Box::pin(async move {
             // A connection that broke proves nothing about the user's rights.
-            if connection.send(&command, Effect::None).await.is_err_and(|fault| fault.kind != FaultKind::Unknown) {
+            if connection
+                .send(&command, Effect::None)
+                .await
+                .is_err_and(|fault| fault.kind != FaultKind::Unknown)
+            {
                 connection.deny(&channel);
             }
         });
@@ -202,13 +250,18 @@ impl Connection {
 
     fn deny(&self, channel: &str) {
         self.state.send_modify(|state| {
-            for (_, subscription) in state.channels.iter_mut().filter(|(name, _)| name == channel) {
+            for (_, subscription) in state
+                .channels
+                .iter_mut()
+                .filter(|(name, _)| name == channel)
+            {
                 *subscription = Subscription::Denied;
             }
         });
     }
 
-    /// Records that the server does not speak RESP3 with this user, though a waiter takes this connection.
+    /// Records that the server does not speak RESP3 with this user, though a waiter takes this
+    /// connection.
     pub(super) fn deny_push(&self) {
         self.state.send_modify(|state| state.push = Push::Denied);
     }
@@ -230,7 +283,8 @@ impl Connection {
         self.state.borrow()
     }
 
-    /// Whether a request that may set the key of `lock` has no reply yet: a release must be sent behind it.
+    /// Whether a request that may set the key of `lock` has no reply yet: a release must be sent
+    /// behind it.
     pub fn may_set(&self, lock: LockId) -> bool {
         self.state().may_set(lock)
     }
@@ -242,7 +296,8 @@ impl Connection {
 
     /// Closes the connection: the replies are waited for no longer. What was written may still run.
     pub(super) fn abandon(self) {
-        self.state.send_modify(|state| (state.abandoned, state.broken) = (true, true));
+        self.state
+            .send_modify(|state| (state.abandoned, state.broken) = (true, true));
     }
 
     /// Waits until the connection is abandoned.
@@ -265,14 +320,17 @@ impl Connection {
         end.0.same_channel(&self.state.subscribe())
     }
 
-    /// Waits until all that was sent so far is with the kernel, or the connection is broken: `false`.
+    /// Waits until all that was sent so far is with the kernel, or the connection is broken:
+    /// `false`.
     pub(super) async fn flushed(&self) -> bool {
         let due = self.state.borrow().queued;
-        self.wait_for(|state| state.flushed >= due || state.broken).await;
+        self.wait_for(|state| state.flushed >= due || state.broken)
+            .await;
         !self.state.borrow().broken
     }
 
-    /// Waits until the server will read all that was sent though we exit, or takes too long for a reply.
+    /// Waits until the server will read all that was sent though we exit, or takes too long for a
+    /// reply.
     pub(super) async fn caught_up(&self) {
         let patience = self.state.borrow().patience();
         if let Some(patience) = patience {
@@ -298,15 +356,27 @@ impl End {
 }
 
 /// Waits until the condition is met, or the connection is gone.
-async fn wait_for(mut state: watch::Receiver<ConnectionState>, is_met: impl FnMut(&ConnectionState) -> bool) {
+async fn wait_for(
+    mut state: watch::Receiver<ConnectionState>,
+    is_met: impl FnMut(&ConnectionState) -> bool,
+) {
     let _ = state.wait_for(is_met).await;
 }
 
-/// Returns the number of bytes that `command` is on the wire (RESP, "Sending commands to a Redis server").
+/// Returns the number of bytes that `command` is on the wire (RESP, "Sending commands to a Redis
+/// server").
 fn packed_len(command: &Cmd) -> u64 {
     let line = |number: usize| number.checked_ilog10().unwrap_or(0) as usize + 4;
-    let bulk = |arg: Arg<&[u8]>| if let Arg::Simple(bytes) = arg { line(bytes.len()) + bytes.len() + 2 } else { 0 };
-    let (count, bytes) = command.args_iter().fold((0, 0), |(count, bytes), arg| (count + 1, bytes + bulk(arg)));
+    let bulk = |arg: Arg<&[u8]>| {
+        if let Arg::Simple(bytes) = arg {
+            line(bytes.len()) + bytes.len() + 2
+        } else {
+            0
+        }
+    };
+    let (count, bytes) = command
+        .args_iter()
+        .fold((0, 0), |(count, bytes), arg| (count + 1, bytes + bulk(arg)));
     (line(count) + bytes) as u64
 }
 
@@ -320,7 +390,11 @@ mod tests {
             for further in [0, 7, 8, 9, 21] {
                 let mut command = redis::cmd("EVAL");
                 command.arg("x".repeat(length)).arg(vec![length; further]);
-                assert_eq!(packed_len(&command), command.get_packed_command().len() as u64, "{length}, {further}");
+                assert_eq!(
+                    packed_len(&command),
+                    command.get_packed_command().len() as u64,
+                    "{length}, {further}"
+                );
             }
         }
     }

@@ -1,12 +1,13 @@
 //! Opens the byte stream to a server: a unix socket, TCP, or TLS over TCP.
 //!
-//! A host name may have several addresses, of which some may lead nowhere. They are tried in the resolver's order, each a
-//! moment after the one before it, and the first that answers is taken (Happy Eyeballs, RFC 8305). So an address whose
-//! packets are dropped costs that moment and not the node timeout.
+//! A host name may have several addresses, of which some may lead nowhere. They are tried in the
+//! resolver's order, each a moment after the one before it, and the first that answers is taken
+//! (Happy Eyeballs, RFC 8305). So an address whose packets are dropped costs that moment and not
+//! the node timeout.
 //!
-//! A server drops the first packet of a connection while its queue of new ones is full, as when a thousand hosts come in the same
-//! moment. The kernel sends another one after 1 s (RFC 6298), which is the node timeout of long leases. So each address that has not
-//! answered is tried again before.
+//! A server drops the first packet of a connection while its queue of new ones is full, as when a
+//! thousand hosts come in the same moment. The kernel sends another one after 1 s (RFC 6298), which
+//! is the node timeout of long leases. So each address that has not answered is tried again before.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,13 +31,15 @@ use crate::text::escape;
 /// Longest time that an address has for itself.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// Time after which addresses that have not answered are tried again: longer than a round trip to any place on earth.
+/// Time after which addresses that have not answered are tried again: longer than a round trip to
+/// any place on earth.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// Number of times that they are tried again.
 const REPEATS: usize = 3;
 
-/// Number of addresses that are tried, so that a name with hundreds does not use up our descriptors.
+/// Number of addresses that are tried, so that a name with hundreds does not use up our
+/// descriptors.
 const MOST: usize = 8;
 
 /// A byte stream to a server, whatever it is made of.
@@ -47,8 +50,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// A stream that is being opened.
 pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
 
-/// Opens a stream to the server that is named. The caller limits the time to the one that is given. A simulated server takes
-/// the place of [`dial`] here, and of nothing else.
+/// Opens a stream to the server that is named. The caller limits the time to the one that is given.
+/// A simulated server takes the place of [`dial`] here, and of nothing else.
 pub type Dial = Arc<dyn Fn(Access, Duration) -> Dialing + Send + Sync>;
 
 /// Opens a stream to the server that `access` names. The caller limits the time to `limit`.
@@ -58,7 +61,9 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
             Endpoint::Unix(path) => boxed(UnixStream::connect(path).await),
             Endpoint::Tcp { host, port, tls } => {
                 let stream = connect(host, *port, limit).await?;
-                stream.set_nodelay(true).map_err(|error| cannot_connect(&error))?;
+                stream
+                    .set_nodelay(true)
+                    .map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
                     (Some(trust), true) => {
                         let mut handshake = Box::pin(trust.handshake(host, stream));
@@ -71,7 +76,10 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
                             None => handshake.await?,
                         }))
                     }
-                    (None, true) => Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for rediss://")),
+                    (None, true) => Err(Fault::new(
+                        FaultKind::Unfit,
+                        "no issuer is trusted for rediss://",
+                    )),
                     (_, false) => boxed(Ok(stream)),
                 }
             }
@@ -79,7 +87,8 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
     })
 }
 
-/// Whether a Redis server without TLS listens there. It waits for the end of the line that a TLS handshake is to it.
+/// Whether a Redis server without TLS listens there. It waits for the end of the line that a TLS
+/// handshake is to it.
 async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
     let first = async {
         let mut stream = connect(host, port, limit).await.ok()?;
@@ -87,22 +96,30 @@ async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
         stream.read_u8().await.ok()
     };
     // An answer, or an error: a password is missing, or the server is in protected mode.
-    matches!(clock::until(clock::now() + limit, Box::pin(first)).await, Some(Some(b'+' | b'-')))
+    matches!(
+        clock::until(clock::now() + limit, Box::pin(first)).await,
+        Some(Some(b'+' | b'-'))
+    )
 }
 
 fn boxed(stream: io::Result<impl Stream + 'static>) -> Result<Box<dyn Stream>, Fault> {
-    stream.map(|stream| -> Box<dyn Stream> { Box::new(stream) }).map_err(|error| cannot_connect(&error))
+    stream
+        .map(|stream| -> Box<dyn Stream> { Box::new(stream) })
+        .map_err(|error| cannot_connect(&error))
 }
 
 fn cannot_connect(error: &io::Error) -> Fault {
-    let fault = Fault::new(FaultKind::Unavailable, format!("cannot connect: {}", escape::text(&error.to_string())));
+    let fault = Fault::new(
+        FaultKind::Unavailable,
+        format!("cannot connect: {}", escape::text(&error.to_string())),
+    );
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
             fault.with_remedy("start a server there, or check --node")
         }
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable | io::ErrorKind::TimedOut => {
-            fault.with_remedy("see the network, or check --node")
-        }
+        io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::TimedOut => fault.with_remedy("see the network, or check --node"),
         _ => fault,
     }
 }
@@ -110,19 +127,25 @@ fn cannot_connect(error: &io::Error) -> Fault {
 /// Looks the name up and connects.
 async fn connect(host: &str, port: u16, limit: Duration) -> Result<TcpStream, Fault> {
     let found = lookup_host((host, port)).await;
-    let found = found.map_err(|error| cannot_connect(&error).with_remedy("check the name in --node"))?;
+    let found =
+        found.map_err(|error| cannot_connect(&error).with_remedy("check the name in --node"))?;
     let addresses: Vec<SocketAddr> = found.take(MOST).collect();
-    race(&addresses, head_start(limit, addresses.len())).await.map_err(|error| cannot_connect(&error))
+    race(&addresses, head_start(limit, addresses.len()))
+        .await
+        .map_err(|error| cannot_connect(&error))
 }
 
 /// Time that an address has for itself: the last of `count` begins in the first half of `limit`.
 fn head_start(limit: Duration, count: usize) -> Duration {
-    let shares = u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(2).max(1);
+    let shares = u32::try_from(count)
+        .unwrap_or(u32::MAX)
+        .saturating_mul(2)
+        .max(1);
     HEAD_START.min(limit / shares)
 }
 
-/// Returns the first connection that is made to any of `addresses`, or the last error. A further address is tried after each
-/// `pause`, and at once when another has failed.
+/// Returns the first connection that is made to any of `addresses`, or the last error. A further
+/// address is tried after each `pause`, and at once when another has failed.
 async fn race(addresses: &[SocketAddr], pause: Duration) -> io::Result<TcpStream> {
     let dial = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
     let mut dials = FuturesUnordered::new();
@@ -171,12 +194,16 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listen(&listener, Backlog::new(0).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let fill = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
+        let fill =
+            || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
         (listener, std::iter::from_fn(fill).collect())
     }
 
     fn raced(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
         runtime.block_on(race(addresses, Duration::from_millis(20)))
     }
 
@@ -199,8 +226,16 @@ mod tests {
         let begin = Instant::now();
         let stream = raced(&[hole, hole, good]).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good);
-        assert!(begin.elapsed() >= Duration::from_millis(40), "the resolver's order counts: {:?}", begin.elapsed());
-        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() >= Duration::from_millis(40),
+            "the resolver's order counts: {:?}",
+            begin.elapsed()
+        );
+        assert!(
+            begin.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            begin.elapsed()
+        );
     }
 
     #[test]
@@ -211,7 +246,10 @@ mod tests {
         let emptied = std::thread::spawn(move || {
             // The first packet has been sent, and so dropped (/proc/net/tcp: 02 is SYN_SENT).
             let to = format!(":{:04X} 02 ", address.port());
-            while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&to) {
+            while !std::fs::read_to_string("/proc/net/tcp")
+                .unwrap()
+                .contains(&to)
+            {
                 std::thread::yield_now();
             }
             for _ in filled {
@@ -220,17 +258,27 @@ mod tests {
             hole
         });
         assert!(raced(&[address]).is_ok());
-        assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_millis(900),
+            "{:?}",
+            begin.elapsed()
+        );
         emptied.join().unwrap();
     }
 
     #[test]
     fn an_address_that_refuses_is_followed_at_once_and_the_last_error_is_told() {
-        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let good = server.local_addr().unwrap();
         assert_eq!(raced(&[closed, good]).unwrap().peer_addr().unwrap(), good);
-        assert_eq!(raced(&[closed, closed]).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            raced(&[closed, closed]).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         assert!(raced(&[]).is_err());
     }
 }

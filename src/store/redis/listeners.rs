@@ -30,7 +30,10 @@ pub struct Words {
 impl Default for Words {
     fn default() -> Self {
         let (sender, receiver) = mpsc::channel(BUFFERED);
-        Self { sender, receiver: tokio::sync::Mutex::new(receiver) }
+        Self {
+            sender,
+            receiver: tokio::sync::Mutex::new(receiver),
+        }
     }
 }
 
@@ -54,7 +57,10 @@ impl Listeners {
     pub fn add(&self, channel: &str, words: &Words) {
         let mut all = self.all();
         all.retain(|listener| listener.channel != channel && !listener.words.is_closed());
-        all.push(Listener { channel: channel.to_owned(), words: words.sender.clone() });
+        all.push(Listener {
+            channel: channel.to_owned(),
+            words: words.sender.clone(),
+        });
     }
 
     /// Returns what a connection tells these listeners by.
@@ -66,7 +72,10 @@ impl Listeners {
     /// Passes on what the server said of its own accord, if it is a wake-up.
     fn tell(&self, push: &PushInfo) {
         if let Some((channel, wake)) = reply::wake(push)
-            && let Some(listener) = self.all().iter().find(|listener| listener.channel.as_bytes() == channel)
+            && let Some(listener) = self
+                .all()
+                .iter()
+                .find(|listener| listener.channel.as_bytes() == channel)
         {
             let _ = listener.words.try_send(wake);
         }

@@ -4,8 +4,8 @@
 //! 3. notice of a connection that breaks while no request waits;
 //! 4. the reason of a server that refuses a connection when it is opened, or its certificate.
 //!
-//! The limit makes a hostile or mistaken server cost 64 KiB, not a gigabyte. The count lets rlock exit only once a release
-//! is written.
+//! The limit makes a hostile or mistaken server cost 64 KiB, not a gigabyte. The count lets rlock
+//! exit only once a release is written.
 
 use std::io;
 use std::pin::Pin;
@@ -19,11 +19,12 @@ use super::state::ConnectionState;
 use super::stranger;
 use super::tls::refused_certificate;
 
-/// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its line, so a reply of empty
-/// values would use twenty times its size in memory.
+/// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its
+/// line, so a reply of empty values would use twenty times its size in memory.
 const LINE: usize = 32;
 
-/// Number of the first bytes that are kept: more than a line by which a server refuses a connection has.
+/// Number of the first bytes that are kept: more than a line by which a server refuses a connection
+/// has.
 const FIRST: usize = 1024;
 
 /// A stream that limits and counts.
@@ -38,17 +39,24 @@ pub(super) struct Metered<S> {
 }
 
 impl<S> Metered<S> {
-    /// `stream`, of which at most `limit` bytes are read between two requests. What happens on it is noted in `state`.
+    /// `stream`, of which at most `limit` bytes are read between two requests. What happens on it
+    /// is noted in `state`.
     pub(super) fn new(stream: S, state: Arc<watch::Sender<ConnectionState>>, limit: usize) -> Self {
-        Self { stream, state, limit, allowance: limit, first: Vec::new() }
+        Self {
+            stream,
+            state,
+            limit,
+            allowance: limit,
+            first: Vec::new(),
+        }
     }
 
     fn mark_broken(&self) {
         self.state.send_modify(|state| state.broken = true);
     }
 
-    /// Notes the first bytes that the server sends, and whether they are the line by which it refuses the connection. A proxy that
-    /// passed that line on goes on behind it.
+    /// Notes the first bytes that the server sends, and whether they are the line by which it
+    /// refuses the connection. A proxy that passed that line on goes on behind it.
     fn hear(&mut self, bytes: &[u8]) {
         let room = FIRST - self.first.len();
         if bytes.is_empty() || room == 0 {
@@ -61,7 +69,11 @@ impl<S> Metered<S> {
 
     /// Notes that the server has closed the connection, and whether that was for our certificate.
     fn end(&self, result: &io::Result<()>) {
-        let error = result.as_ref().err().and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref());
+        let error = result
+            .as_ref()
+            .err()
+            .and_then(io::Error::get_ref)
+            .and_then(|inner| inner.downcast_ref());
         let refusal = error.and_then(refused_certificate);
         self.state.send_modify(|state| {
             state.closed = true;
@@ -80,8 +92,8 @@ impl<S> Metered<S> {
 }
 
 impl<S: AsyncRead + Unpin> Metered<S> {
-    /// Ends the connection after an error of a write. The crate reads no more then, though the server may have said why it closed
-    /// the connection.
+    /// Ends the connection after an error of a write. The crate reads no more then, though the
+    /// server may have said why it closed the connection.
     fn break_off(&mut self, cx: &mut Context<'_>) {
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);
@@ -96,7 +108,11 @@ impl<S: AsyncRead + Unpin> Metered<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
         let new = &buffer.filled()[before..];
@@ -106,7 +122,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
             self.mark_broken();
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("a reply of over {} KiB, or of very many values", self.limit / 1024),
+                format!(
+                    "a reply of over {} KiB, or of very many values",
+                    self.limit / 1024
+                ),
             )));
         };
         self.allowance = left;
@@ -124,7 +143,11 @@ fn is_end(error: &io::Error) -> bool {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
         match &result {
             Ok(count) => {
@@ -140,7 +163,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = ready!(Pin::new(&mut self.stream).poll_flush(cx));
         if result.is_ok() {
-            self.state.send_if_modified(|state| std::mem::replace(&mut state.flushed, state.written) != state.written);
+            self.state.send_if_modified(|state| {
+                std::mem::replace(&mut state.flushed, state.written) != state.written
+            });
         } else {
             self.mark_broken();
         }

@@ -1,13 +1,15 @@
 //! A lock at a server: Redis, Valkey, or what speaks their protocol with EVAL.
 //!
-//! 1. This file turns each request into a call of `lock.lua` (`script`), and `reply` reads what that returns.
+//! 1. This file turns each request into a call of `lock.lua` (`script`), and `reply` reads what
+//!    that returns.
 //! 2. `requests` sends the requests of one lock in order, even if their caller is gone.
 //! 3. `pool` decides which connection a request takes, and opens another where one broke.
 //! 4. `exchange` sends on what a server has not executed.
 //! 5. `confirmed` drops what a server says that was replaced meanwhile.
 //!
-//! No request that may set a key is retried here: a retried `SET NX` would be refused by the key that the first try had set.
-//! A release that a replica refused, or that a server took which was replaced, is repeated once.
+//! No request that may set a key is retried here: a retried `SET NX` would be refused by the key
+//! that the first try had set. A release that a replica refused, or that a server took which was
+//! replaced, is repeated once.
 
 pub mod acl;
 mod call;
@@ -41,8 +43,8 @@ use futures_util::future::join_all;
 
 use self::place::{Primary, Slot};
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pending, Queue, QueueAction, Release,
-    ReleaseReply, Renew, Renewal, Vote, Wakes,
+    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pending, Queue,
+    QueueAction, Release, ReleaseReply, Renew, Renewal, Vote, Wakes,
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
@@ -83,7 +85,14 @@ pub struct RedisNode {
 impl RedisNode {
     fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
-        Self { name, pool, requests, channel: Mutex::default(), slot: Mutex::default(), words: Arc::default() }
+        Self {
+            name,
+            pool,
+            requests,
+            channel: Mutex::default(),
+            slot: Mutex::default(),
+            words: Arc::default(),
+        }
     }
 
     /// A request about `key`, which `command` is.
@@ -92,12 +101,19 @@ impl RedisNode {
         if slot.is_some() {
             *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
         }
-        Call { command, slot, least: None }
+        Call {
+            command,
+            slot,
+            least: None,
+        }
     }
 
     /// The request for `release`.
     fn giving_back(&self, release: &Release) -> Call {
-        Call { least: release::least(release), ..self.call(&release.key, release::command(release)) }
+        Call {
+            least: release::least(release),
+            ..self.call(&release.key, release::command(release))
+        }
     }
 
     fn slot(&self) -> Option<Slot> {
@@ -106,13 +122,21 @@ impl RedisNode {
 
     /// Returns the channel of the waiter that `claim` is for. Its words are heard from now on.
     fn waiters_channel(&self, claim: &Claim) -> Option<String> {
-        self.hear(claim.ticket.as_ref().map(|ticket| claim.key.wake_channel(ticket.waiter.id)))
+        self.hear(
+            claim
+                .ticket
+                .as_ref()
+                .map(|ticket| claim.key.wake_channel(ticket.waiter.id)),
+        )
     }
 
     /// Hears words on `channel` from now on, and returns it.
     fn hear(&self, channel: Option<String>) -> Option<String> {
         let mut last = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(channel) = channel.as_ref().filter(|channel| last.as_ref() != Some(channel)) {
+        if let Some(channel) = channel
+            .as_ref()
+            .filter(|channel| last.as_ref() != Some(channel))
+        {
             self.pool.listen(channel, &self.words);
             *last = Some(channel.clone());
         }
@@ -123,9 +147,16 @@ impl RedisNode {
     fn renewal(&self, term: Term, reply: PendingReply, keeps: bool) -> Pending<Renewal> {
         let pool = Arc::clone(&self.pool);
         Box::pin(async move {
-            let Reply { sent, source, result, lacking } = reply.received().await;
+            let Reply {
+                sent,
+                source,
+                result,
+                lacking,
+            } = reply.received().await;
             let until = term.end(sent);
-            let renewal = result.map_or_else(Renewal::Failed, |value| reply::renewal(&value, until, keeps));
+            let renewal = result.map_or_else(Renewal::Failed, |value| {
+                reply::renewal(&value, until, keeps)
+            });
             let renewal = confirmed::without_copies(renewal, lacking);
             confirmed::renewal(&pool.place, source.as_ref(), renewal).await
         })
@@ -133,7 +164,9 @@ impl RedisNode {
 
     fn subscription(&self) -> Subscription {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
-        channel.as_ref().map_or(Subscription::None, |channel| self.pool.subscription(channel, self.slot()))
+        channel.as_ref().map_or(Subscription::None, |channel| {
+            self.pool.subscription(channel, self.slot())
+        })
     }
 }
 
@@ -143,64 +176,153 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let for_young = if self.pool.place.has_failovers() { claim::for_young(claim) } else { None };
+        let for_young = if self.pool.place.has_failovers() {
+            claim::for_young(claim)
+        } else {
+            None
+        };
         let call = self.call(&claim.key, claim::usual(claim));
         let slot = call.slot;
-        let reply = self.requests.set(call, for_young, self.waiters_channel(claim));
+        let reply = self
+            .requests
+            .set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
-        let (redissons, words) =
-            (claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)), Arc::clone(&self.words));
-        let undo = self.requests.copies.map(|_| self.giving_back(&claim.release(QueueAction::None)));
+        let (redissons, words) = (
+            claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)),
+            Arc::clone(&self.words),
+        );
+        let undo = self
+            .requests
+            .copies
+            .map(|_| self.giving_back(&claim.release(QueueAction::None)));
         Box::pin(async move {
-            let Reply { sent, source, result, lacking } = reply.received().await;
-            if let Some(channel) = redissons.filter(|_| result.as_ref().is_ok_and(redisson::blocks_the_first)) {
+            let Reply {
+                sent,
+                source,
+                result,
+                lacking,
+            } = reply.received().await;
+            if let Some(channel) =
+                redissons.filter(|_| result.as_ref().is_ok_and(redisson::blocks_the_first))
+            {
                 pool.also_listen(&channel, &words, slot).await;
             }
             let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
                 Ok(answer) => answer,
-                Err(fault) => return Vote::Failed(stranger::explained(&requests, slot, fault).await).into(),
+                Err(fault) => {
+                    return Vote::Failed(stranger::explained(&requests, slot, fault).await).into();
+                }
             };
-            let Some(fault) = lacking else { return confirmed::answer(&pool.place, source.as_ref(), answer).await };
+            let Some(fault) = lacking else {
+                return confirmed::answer(&pool.place, source.as_ref(), answer).await;
+            };
             // Of a fault of another kind the caller thinks that no key was set.
             if fault.kind != FaultKind::Unknown
                 && let Some(release) = undo
             {
                 requests.release(release, None, false).received().await;
             }
-            Answer { vote: Vote::Failed(fault), ..answer }
+            Answer {
+                vote: Vote::Failed(fault),
+                ..answer
+            }
         })
     }
 
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let Renew { key, token, fence, term, index, mode, raises_counter } = renew;
+        let Renew {
+            key,
+            token,
+            fence,
+            term,
+            index,
+            mode,
+            raises_counter,
+        } = renew;
         let (token, ttl) = (token.to_string(), millis(term.ttl()));
         let index = index.map_or_else(String::new, |index| index.to_string());
-        let mut command = on_keys("renew", key, if mode.has_members() { WITH_MEMBERS } else { COUNTER });
-        command.arg(&token).arg(ttl).arg(fence.get()).arg(fence_life(*term)).arg(&index);
-        let mut least =
-            if mode.has_members() { of_script(&KEEP_MEMBER, key, &OF_MEMBERS) } else { of_script(&KEEP, key, &[]) };
+        let mut command = on_keys(
+            "renew",
+            key,
+            if mode.has_members() {
+                WITH_MEMBERS
+            } else {
+                COUNTER
+            },
+        );
+        command
+            .arg(&token)
+            .arg(ttl)
+            .arg(fence.get())
+            .arg(fence_life(*term))
+            .arg(&index);
+        let mut least = if mode.has_members() {
+            of_script(&KEEP_MEMBER, key, &OF_MEMBERS)
+        } else {
+            of_script(&KEEP, key, &[])
+        };
         least.arg(token).arg(ttl).arg(index);
-        let least = (!raises_counter).then_some(Least { command: least, suffices: true });
-        let call = Call { least, ..self.call(key, command) };
+        let least = (!raises_counter).then_some(Least {
+            command: least,
+            suffices: true,
+        });
+        let call = Call {
+            least,
+            ..self.call(key, command)
+        };
         self.renewal(renew.term, self.requests.extend(call), false)
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
-        let Renew { key, token, fence, term, index, .. } = &heal.renew;
+        let Renew {
+            key,
+            token,
+            fence,
+            term,
+            index,
+            ..
+        } = &heal.renew;
         let mut command = on_lock("heal", key, None);
-        command.arg(token.to_string()).arg(heal.details.value(*token)).arg(millis(term.ttl()));
-        command.arg(fence.get()).arg(fence_life(*term)).arg(in_queue(heal.waiter.as_ref()));
-        command.arg(heal.told.map_or_else(String::new, |counter| counter.to_string()));
-        command.arg(heal.details.mode.to_string()).arg(heal.details.n).arg(index.unwrap_or_default());
+        command
+            .arg(token.to_string())
+            .arg(heal.details.value(*token))
+            .arg(millis(term.ttl()));
+        command
+            .arg(fence.get())
+            .arg(fence_life(*term))
+            .arg(in_queue(heal.waiter.as_ref()));
+        command.arg(
+            heal.told
+                .map_or_else(String::new, |counter| counter.to_string()),
+        );
+        command
+            .arg(heal.details.mode.to_string())
+            .arg(heal.details.n)
+            .arg(index.unwrap_or_default());
         command.arg(flag(heal.details.as_redisson));
-        self.renewal(*term, self.requests.set(self.call(key, command), None, None), true)
+        self.renewal(
+            *term,
+            self.requests.set(self.call(key, command), None, None),
+            true,
+        )
     }
 
     fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
         let mut command = on_lock("observe", key, Some(Derived::Last));
-        command.arg(look.max_waiters).arg(look.max_waiters * WAITER_ROOM).arg(MAX_MEMBERS).arg(MEMBER_ROOM);
-        command.arg(look.token.map_or_else(String::new, |token| token.to_string()));
-        let again = self.pool.place.has_failovers().then(|| self.call(key, command.clone()));
+        command
+            .arg(look.max_waiters)
+            .arg(look.max_waiters * WAITER_ROOM)
+            .arg(MAX_MEMBERS)
+            .arg(MEMBER_ROOM);
+        command.arg(
+            look.token
+                .map_or_else(String::new, |token| token.to_string()),
+        );
+        let again = self
+            .pool
+            .place
+            .has_failovers()
+            .then(|| self.call(key, command.clone()));
         let call = self.call(key, command);
         let slot = call.slot;
         let reply = self.requests.ask(call);
@@ -208,12 +330,17 @@ impl Node for RedisNode {
         Box::pin(async move {
             let mut reply = reply.received().await;
             if let Some(again) = again
-                && confirmed::replaced(&pool.place, reply.source.as_ref()).await.is_some()
+                && confirmed::replaced(&pool.place, reply.source.as_ref())
+                    .await
+                    .is_some()
             {
                 // Nothing is changed by looking again, at the new primary.
                 reply = requests.ask(again).received().await;
             }
-            match reply.result.and_then(|value| reply::observation(&value, reply.sent)) {
+            match reply
+                .result
+                .and_then(|value| reply::observation(&value, reply.sent))
+            {
                 Err(fault) => Err(stranger::explained(&requests, slot, fault).await),
                 observation => observation,
             }
@@ -224,12 +351,18 @@ impl Node for RedisNode {
         let command = match how {
             ForceUnlock::Tombstone(token, tombstone) => {
                 let mut command = on_keys("break", key, WITH_MEMBERS);
-                command.arg(token.to_string()).arg(tombstone).arg(key.wake_channel(token.as_uuid()));
+                command
+                    .arg(token.to_string())
+                    .arg(tombstone)
+                    .arg(key.wake_channel(token.as_uuid()));
                 command
             }
             ForceUnlock::Delete(token, fence, note) => {
                 let mut command = on_lock("delete", key, note.map(|_| Derived::Last));
-                command.arg(token.to_string()).arg(fence).arg(millis(FENCE_LIFE));
+                command
+                    .arg(token.to_string())
+                    .arg(fence)
+                    .arg(millis(FENCE_LIFE));
                 command.arg(key.wake_channel(token.as_uuid()));
                 release::add_note(&mut command, note);
                 command
@@ -245,7 +378,10 @@ impl Node for RedisNode {
                 command
             }
         };
-        let (reply, pool) = (self.requests.ask(self.call(key, command)), Arc::clone(&self.pool));
+        let (reply, pool) = (
+            self.requests.ask(self.call(key, command)),
+            Arc::clone(&self.pool),
+        );
         Box::pin(async move {
             let Reply { source, result, .. } = reply.received().await;
             match confirmed::replaced(&pool.place, source.as_ref()).await {
@@ -265,11 +401,24 @@ impl Node for RedisNode {
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         let reply = requests.release(call.clone(), channel.clone(), is_final);
         Box::pin(async move {
-            let Reply { source, mut result, mut lacking, .. } = reply.received().await;
+            let Reply {
+                source,
+                mut result,
+                mut lacking,
+                ..
+            } = reply.received().await;
             let is_refused = is_from_a_replica(&result) || is_subscribed_only(&result);
-            if is_refused || confirmed::replaced(&pool.place, source.as_ref()).await.is_some() {
-                // The key is on the new primary, or still there. No caller repeats a release, and a second one does no harm.
-                let again = requests.release_again(call, channel, is_final).received().await;
+            if is_refused
+                || confirmed::replaced(&pool.place, source.as_ref())
+                    .await
+                    .is_some()
+            {
+                // The key is on the new primary, or still there. No caller repeats a release, and a
+                // second one does no harm.
+                let again = requests
+                    .release_again(call, channel, is_final)
+                    .received()
+                    .await;
                 (result, lacking) = (again.result, again.lacking);
             }
             if let Some(fault) = lacking {
@@ -316,14 +465,23 @@ impl Node for RedisNode {
 
 impl Queue for RedisNode {
     fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
-        let reply = self.requests.leave(self.call(key, release::leave(key, waiter)));
+        let reply = self
+            .requests
+            .leave(self.call(key, release::leave(key, waiter)));
         Box::pin(async move { drop(reply.received().await) })
     }
 
     fn announce(&self, claim: &Claim) -> Pending<()> {
         let mut command = on_lock("announce", &claim.key, Some(Derived::Newest));
-        command.arg(claim.ticket.as_ref().map_or_else(String::new, Ticket::newest));
-        command.arg(fence_life(claim.term)).arg(flag(claim.details.n == 1));
+        command.arg(
+            claim
+                .ticket
+                .as_ref()
+                .map_or_else(String::new, Ticket::newest),
+        );
+        command
+            .arg(fence_life(claim.term))
+            .arg(flag(claim.details.n == 1));
         let reply = self.requests.ask(self.call(&claim.key, command));
         Box::pin(async move { drop(reply.received().await) })
     }

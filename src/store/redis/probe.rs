@@ -55,17 +55,28 @@ impl Probe {
         let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
         let lock = keys.first().unwrap_or(&unused);
         let site = place.find(place.slot(lock)).await?;
-        let probe = Self::take(&site.connector, limit, lock, keys).await.map_err(|fault| site.named(fault))?;
+        let probe = Self::take(&site.connector, limit, lock, keys)
+            .await
+            .map_err(|fault| site.named(fault))?;
         let survey = match place.cluster() {
-            Some(_) => Some(Survey::Cluster { node_timeout: node_timeout(&site.connector, limit).await }),
+            Some(_) => Some(Survey::Cluster {
+                node_timeout: node_timeout(&site.connector, limit).await,
+            }),
             None => place.survey().await,
         };
-        Ok(Self { watched: site.primary.clone().zip(survey), ..probe })
+        Ok(Self {
+            watched: site.primary.clone().zip(survey),
+            ..probe
+        })
     }
 
-    /// Examines a server, with trials on keys beside `lock`; `keys` are locks that it must be able to hold.
-    async fn take(connector: &Connector, limit: Duration, lock: &Key, keys: &[Key]) -> Result<Self, Fault> {
-        let (trial, channel) = (lock.derived(Derived::Doctor), lock.wake_channel(Uuid::new_v4()));
+    /// Connects to the server, and returns an error if it is none that could hold a lock. `trial` is
+    /// a key.
+    async fn open<'a>(
+        connector: &'a Connector,
+        limit: Duration,
+        trial: &str,
+    ) -> Result<Examiner<'a>, Fault> {
         let mut examiner = Examiner::open(connector, limit).await?;
         match examiner.client.command(&["INFO", "server"]).await {
             Ok(info) if stranger::is_sentinel(&info) => return Err(stranger::sentinel()),
@@ -73,16 +84,41 @@ impl Probe {
             Err(_) if examiner.client.state().is_dumb() && connector.leads_to_tls(limit).await => {
                 return Err(stranger::tls());
             }
-            Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => return Err(fault),
-            Err(fault) if fault.kind == FaultKind::Unknown && !examiner.client.state().closed => return Err(fault),
+            Err(fault) if fault.kind == FaultKind::Unfit && !is_unknown(&fault) => {
+                return Err(fault);
+            }
+            Err(fault) if fault.kind == FaultKind::Unknown && !examiner.client.state().closed => {
+                return Err(fault);
+            }
             // The right is tried again below, unless the server answers nothing at all.
             Err(fault) => {
                 examiner = Examiner::open(connector, limit).await?;
-                if examiner.client.command(&["TYPE", &trial]).await.is_err_and(|it| it.kind == FaultKind::Unknown) {
+                if examiner
+                    .client
+                    .command(&["TYPE", trial])
+                    .await
+                    .is_err_and(|it| it.kind == FaultKind::Unknown)
+                {
                     return Err(fault);
                 }
             }
         }
+        Ok(examiner)
+    }
+
+    /// Examines a server, with trials on keys beside `lock`; `keys` are locks that it must be able
+    /// to hold.
+    async fn take(
+        connector: &Connector,
+        limit: Duration,
+        lock: &Key,
+        keys: &[Key],
+    ) -> Result<Self, Fault> {
+        let (trial, channel) = (
+            lock.derived(Derived::Doctor),
+            lock.wake_channel(Uuid::new_v4()),
+        );
+        let mut examiner = Self::open(connector, limit, &trial).await?;
         let (mut lacking, mut scripts, mut unwritten) = (Vec::new(), None, None);
         for right in RIGHTS {
             let word = |word: &&'static str| match *word {
@@ -94,32 +130,52 @@ impl Probe {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A RESP2 connection that has subscribed takes no other command.
             let said = if right.name == "subscribe" {
-                Examiner::open(connector, limit).await?.command(&words).await
+                Examiner::open(connector, limit)
+                    .await?
+                    .command(&words)
+                    .await
             } else {
                 examiner.command(&words).await
             };
             match said {
-                Err(fault) if fault.denied == Some(Denied::Command) => lacking.push((Lack::Denied, right)),
-                Err(fault) if fault.denied == Some(Denied::Channel) => lacking.push((Lack::Denied, &TO_CHANNELS)),
+                Err(fault) if fault.denied == Some(Denied::Command) => {
+                    lacking.push((Lack::Denied, right));
+                }
+                Err(fault) if fault.denied == Some(Denied::Channel) => {
+                    lacking.push((Lack::Denied, &TO_CHANNELS));
+                }
                 Err(fault) if fault.denied == Some(Denied::Key) => {}
                 Err(fault) if fault.kind == FaultKind::Refused => return Err(fault),
-                Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => scripts = Some(fault),
+                Err(fault) if fault.kind == FaultKind::Unfit && right.name == "eval" => {
+                    scripts = Some(fault);
+                }
                 Err(fault) if fault.why == CLOSED && !OUTSIDE_SCRIPTS.contains(&right.name) => {}
                 Err(fault) if is_unknown(&fault) => lacking.push((Lack::Unknown, right)),
                 Err(fault) if is_elsewhere(&fault) => return Err(stranger::redirecting(fault)),
                 Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
-                Err(fault) if fault.kind == FaultKind::Unavailable && right.name == "set" => unwritten = Some(fault),
+                Err(fault) if fault.kind == FaultKind::Unavailable && right.name == "set" => {
+                    unwritten = Some(fault);
+                }
                 Err(_) | Ok(_) => {}
             }
         }
         // Those of one kind stand together, and the channels were found by two commands.
         lacking.dedup_by_key(|(_, right)| right.name);
         if scripts.is_none() {
-            scripts = examiner.client.ask(&look(lock)).await.err().filter(|fault| fault.kind == FaultKind::Unfit);
+            scripts = examiner
+                .client
+                .ask(&look(lock))
+                .await
+                .err()
+                .filter(|fault| fault.kind == FaultKind::Unfit);
         }
         let mut denied = Vec::new();
         for key in keys {
-            for name in Derived::OF_LOCK.map(|kind| key.derived(kind)).iter().map(String::as_str).chain([key.stored()])
+            for name in Derived::OF_LOCK
+                .map(|kind| key.derived(kind))
+                .iter()
+                .map(String::as_str)
+                .chain([key.stored()])
             {
                 if let Err(fault) = examiner.command(&["TYPE", name]).await
                     && fault.is_about_names()
@@ -130,14 +186,32 @@ impl Probe {
             }
         }
         let (round_trip, clock_offset_ms) = trips(&mut examiner).await?;
-        let info = examiner.command(&["INFO"]).await.ok().and_then(text).map(|text| fields(&text)).unwrap_or_default();
+        let info = examiner
+            .command(&["INFO"])
+            .await
+            .ok()
+            .and_then(text)
+            .map(|text| fields(&text))
+            .unwrap_or_default();
         let fsync = match examiner.command(&["CONFIG", "GET", "appendfsync"]).await {
-            Ok(Value::Array(pair)) => {
-                pair.into_iter().nth(1).and_then(text).map(|word| crate::text::escape::short(&word))
-            }
+            Ok(Value::Array(pair)) => pair
+                .into_iter()
+                .nth(1)
+                .and_then(text)
+                .map(|word| crate::text::escape::short(&word)),
             _ => None,
         };
-        Ok(Self { round_trip, clock_offset_ms, info, fsync, lacking, scripts, denied, unwritten, watched: None })
+        Ok(Self {
+            round_trip,
+            clock_offset_ms,
+            info,
+            fsync,
+            lacking,
+            scripts,
+            denied,
+            unwritten,
+            watched: None,
+        })
     }
 
     /// Returns a field of INFO.
@@ -154,11 +228,17 @@ impl Probe {
     pub fn identity(&self) -> Identity {
         let owned = |name| self.field(name).unwrap_or_default().to_owned();
         let uptime = self.number("uptime_in_seconds").unwrap_or_default();
-        Identity { uptime, is_promoted: false, run_id: owned("run_id"), replication_id: owned("master_replid") }
+        Identity {
+            uptime,
+            is_promoted: false,
+            run_id: owned("run_id"),
+            replication_id: owned("master_replid"),
+        }
     }
 }
 
-/// A client that opens another connection after each error, since the server or a proxy may close it then.
+/// A client that opens another connection after each error, since the server or a proxy may close
+/// it then.
 struct Examiner<'a> {
     connector: &'a Connector,
     limit: Duration,
@@ -167,7 +247,11 @@ struct Examiner<'a> {
 
 impl<'a> Examiner<'a> {
     async fn open(connector: &'a Connector, limit: Duration) -> Result<Self, Fault> {
-        Ok(Self { connector, limit, client: Client::open(connector, limit, REPLY_LIMIT).await? })
+        Ok(Self {
+            connector,
+            limit,
+            client: Client::open(connector, limit, REPLY_LIMIT).await?,
+        })
     }
 
     /// Sends a command. One at which the connection is closed is one that the server does not know.
@@ -179,7 +263,11 @@ impl<'a> Examiner<'a> {
             return Err(fault);
         }
         *self = Self::open(self.connector, self.limit).await?;
-        Err(if is_closed { Fault::new(FaultKind::Unfit, CLOSED) } else { fault })
+        Err(if is_closed {
+            Fault::new(FaultKind::Unfit, CLOSED)
+        } else {
+            fault
+        })
     }
 }
 
@@ -196,11 +284,16 @@ fn is_unknown(fault: &Fault) -> bool {
     fault.kind == FaultKind::Unfit && (says.contains("unknown command") || fault.why == CLOSED)
 }
 
-/// Returns the time after which the other members take a silent one for dead. It needs CONFIG GET, which is not a right that rlock
-/// asks for.
+/// Returns the time after which the other members take a silent one for dead. It needs CONFIG GET,
+/// which is not a right that rlock asks for.
 async fn node_timeout(connector: &Connector, limit: Duration) -> Option<Duration> {
     let client = Client::open(connector, limit, REPLY_LIMIT).await.ok()?;
-    let Ok(Value::Array(pair)) = client.command(&["CONFIG", "GET", "cluster-node-timeout"]).await else { return None };
+    let Ok(Value::Array(pair)) = client
+        .command(&["CONFIG", "GET", "cluster-node-timeout"])
+        .await
+    else {
+        return None;
+    };
     let millis = pair.into_iter().nth(1).and_then(text)?;
     millis.parse().ok().map(Duration::from_millis)
 }
@@ -220,17 +313,26 @@ async fn trips(examiner: &mut Examiner<'_>) -> Result<(Duration, Option<i64>), F
         let ahead = match told {
             Ok(Value::Array(parts)) => ahead(&parts, wall + took / 2),
             // A refusal takes a round trip too.
-            Ok(_) | Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) => None,
+            Ok(_)
+            | Err(Fault {
+                kind: FaultKind::Refused | FaultKind::Unfit,
+                ..
+            }) => None,
             Err(fault) => return Err(fault),
         };
-        best = Some((took, ahead)).into_iter().chain(best).min_by_key(|(took, _)| *took);
+        best = Some((took, ahead))
+            .into_iter()
+            .chain(best)
+            .min_by_key(|(took, _)| *took);
     }
     Ok(best.unwrap_or_default())
 }
 
 fn ahead(time: &[Value], here: SystemTime) -> Option<i64> {
     let number = |index: usize| reply::text(time.get(index)?)?.parse::<i64>().ok();
-    let there = number(0)?.checked_mul(1000)?.checked_add(number(1)? / 1000)?;
+    let there = number(0)?
+        .checked_mul(1000)?
+        .checked_add(number(1)? / 1000)?;
     there.checked_sub(i64::try_from(here.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?)
 }
 
@@ -244,7 +346,8 @@ fn text(value: Value) -> Option<String> {
 
 fn fields(info: &str) -> HashMap<String, String> {
     let field = |line: &str| {
-        line.split_once(':').map(|(name, value)| (name.to_owned(), crate::text::escape::short(value.trim())))
+        line.split_once(':')
+            .map(|(name, value)| (name.to_owned(), crate::text::escape::short(value.trim())))
     };
     info.lines().filter_map(field).collect()
 }

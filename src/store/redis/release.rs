@@ -14,11 +14,28 @@ use crate::store::{Parked, QueueAction, Release};
 
 /// Returns the request for `release`.
 pub(super) fn command(release: &Release) -> Cmd {
-    let Release { key, token, queue, parked, note, .. } = release;
+    let Release {
+        key,
+        token,
+        queue,
+        parked,
+        note,
+        ..
+    } = release;
     let operation = if parked.is_some() { "park" } else { "release" };
     let mut command = of(operation, key, Some(*token), queue, note.is_some());
-    if let Some(Parked { left, value, ttl, parks_tombstone }) = parked {
-        command.arg(millis(*left)).arg(value).arg(millis(*ttl)).arg(flag(*parks_tombstone));
+    if let Some(Parked {
+        left,
+        value,
+        ttl,
+        parks_tombstone,
+    }) = parked
+    {
+        command
+            .arg(millis(*left))
+            .arg(value)
+            .arg(millis(*ttl))
+            .arg(flag(*parks_tombstone));
     }
     add_note(&mut command, note.as_ref());
     command
@@ -26,8 +43,18 @@ pub(super) fn command(release: &Release) -> Cmd {
 
 /// Adds what the script is to write into the record.
 pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
-    let Some(Note { entry, is_run, success }) = note else { return };
-    command.arg(format!("{:016}", entry.fence.get())).arg(entry.token.to_string()).arg(entry.run.json());
+    let Some(Note {
+        entry,
+        is_run,
+        success,
+    }) = note
+    else {
+        return;
+    };
+    command
+        .arg(format!("{:016}", entry.fence.get()))
+        .arg(entry.token.to_string())
+        .arg(entry.run.json());
     let life = [is_run.then_some(RUN_LIFE), *success]
         .map(|life| life.map_or_else(String::new, |life| millis(life).to_string()));
     command.arg(millis(entry.age)).arg(&life);
@@ -47,26 +74,46 @@ pub(super) fn least(release: &Release) -> Option<Least> {
     command.arg(release.token.to_string());
     let may_be_redissons = release.as_redisson || release.mode.is_none();
     command.arg(may_be_redissons.then(|| redisson::channel(&release.key)));
-    Some(Least { command, suffices: false })
+    Some(Least {
+        command,
+        suffices: false,
+    })
 }
 
 /// Returns the request by which `waiter` leaves the queue; no lock is released.
 pub(super) fn leave(key: &Key, waiter: &Waiter) -> Cmd {
-    of("release", key, None, &QueueAction::Leave(waiter.clone()), false)
+    of(
+        "release",
+        key,
+        None,
+        &QueueAction::Leave(waiter.clone()),
+        false,
+    )
 }
 
-/// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is released.
+/// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is
+/// released.
 fn of(operation: &str, key: &Key, token: Option<Token>, action: &QueueAction, notes: bool) -> Cmd {
     let supersedes = matches!(action, QueueAction::Keep(ticket) if !ticket.newest().is_empty());
-    let further = if notes { Some(Derived::Last) } else { supersedes.then_some(Derived::Newest) };
+    let further = if notes {
+        Some(Derived::Last)
+    } else {
+        supersedes.then_some(Derived::Newest)
+    };
     let mut command = on_lock(operation, key, further);
     command.arg(token.map_or_else(String::new, |token| token.to_string()));
     match action {
         QueueAction::None => command.arg("").arg(""),
         QueueAction::Leave(waiter) => command.arg(in_queue(Some(waiter))).arg(""),
-        QueueAction::Keep(ticket) => command.arg(in_queue(Some(&ticket.waiter))).arg(ticket.number),
+        QueueAction::Keep(ticket) => command
+            .arg(in_queue(Some(&ticket.waiter)))
+            .arg(ticket.number),
     };
-    let newest = if let QueueAction::Keep(ticket) = action { ticket.newest() } else { String::new() };
+    let newest = if let QueueAction::Keep(ticket) = action {
+        ticket.newest()
+    } else {
+        String::new()
+    };
     command.arg(millis(QUEUE_LIFE)).arg(newest);
     command
 }

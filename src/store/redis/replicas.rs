@@ -1,7 +1,9 @@
 //! Replicas that must have a write before it counts: WAIT, or with `--fsync` WAITAOF.
 //!
-//! 1. It is sent on the connection on which the script's reply came: the server waits for what that client has written.
-//! 2. It is never sent before that reply. What stands behind a WAIT that blocks is lost if rlock goes: it could be the release.
+//! 1. It is sent on the connection on which the script's reply came: the server waits for what that
+//!    client has written.
+//! 2. It is never sent before that reply. What stands behind a WAIT that blocks is lost if rlock
+//!    goes: it could be the release.
 //! 3. While it blocks, other requests take another connection (`pool`).
 
 use std::time::Duration;
@@ -16,11 +18,14 @@ use crate::lock::instant::Instant;
 use crate::lock::messages::Copies;
 use crate::store::{Fault, FaultKind};
 
-/// Returns what is lacking of `copies` of the last write on `link`; `None` if it is nothing. The exchange ends at `ends`.
+/// Returns what is lacking of `copies` of the last write on `link`; `None` if it is nothing. The
+/// exchange ends at `ends`.
 pub(super) async fn lacking(copies: Copies, link: &Connection, ends: Instant) -> Option<Fault> {
     let rest = ends.since(clock::now());
     // The answer then comes in time to say what is lacking.
-    let said = link.send(&command(copies, rest / 4 * 3), Effect::Waits).await;
+    let said = link
+        .send(&command(copies, rest / 4 * 3), Effect::Waits)
+        .await;
     judged(copies, said)
 }
 
@@ -34,7 +39,8 @@ fn command(copies: Copies, time: Duration) -> Cmd {
     command
 }
 
-/// Returns the fault that a reply shows. The key may be set, so it is of kind unknown, or one that no time mends.
+/// Returns the fault that a reply shows. The key may be set, so it is of kind unknown, or one that
+/// no time mends.
 fn judged(copies: Copies, said: Result<Value, Fault>) -> Option<Fault> {
     let needed = i64::from(copies.replicas);
     let unknown = |why: String| Some(Fault::new(FaultKind::Unknown, why));
@@ -47,10 +53,18 @@ fn judged(copies: Copies, said: Result<Value, Fault>) -> Option<Fault> {
             [Value::Int(_), Value::Int(have)] => too_few(*have, needed, "the write on disk"),
             _ => unknown("unexpected reply to WAITAOF".to_owned()),
         },
-        Ok(_) => unknown(format!("unexpected reply to {}", if copies.fsync { "WAITAOF" } else { "WAIT" })),
+        Ok(_) => unknown(format!(
+            "unexpected reply to {}",
+            if copies.fsync { "WAITAOF" } else { "WAIT" }
+        )),
         Err(fault) if fault.kind == FaultKind::Refused => Some(fault),
-        Err(fault) if fault.kind == FaultKind::Unfit => Some(Fault::new(FaultKind::Unfit, unfit(copies, &fault.why))),
-        Err(fault) => Some(Fault { kind: FaultKind::Unknown, ..fault }),
+        Err(fault) if fault.kind == FaultKind::Unfit => {
+            Some(Fault::new(FaultKind::Unfit, unfit(copies, &fault.why)))
+        }
+        Err(fault) => Some(Fault {
+            kind: FaultKind::Unknown,
+            ..fault
+        }),
     }
 }
 
@@ -75,8 +89,14 @@ fn unfit(copies: Copies, why: &str) -> String {
 mod tests {
     use super::*;
 
-    const PLAIN: Copies = Copies { replicas: 2, fsync: false };
-    const ON_DISK: Copies = Copies { replicas: 2, fsync: true };
+    const PLAIN: Copies = Copies {
+        replicas: 2,
+        fsync: false,
+    };
+    const ON_DISK: Copies = Copies {
+        replicas: 2,
+        fsync: true,
+    };
 
     fn words(command: &Cmd) -> String {
         let words = command.args_iter().map(|arg| match arg {
@@ -88,7 +108,10 @@ mod tests {
 
     #[test]
     fn a_server_never_waits_without_end() {
-        assert_eq!(words(&command(PLAIN, Duration::from_millis(700))), "WAIT 2 700");
+        assert_eq!(
+            words(&command(PLAIN, Duration::from_millis(700))),
+            "WAIT 2 700"
+        );
         assert_eq!(words(&command(PLAIN, Duration::from_micros(3))), "WAIT 2 1");
         assert_eq!(words(&command(ON_DISK, Duration::ZERO)), "WAITAOF 1 2 1");
     }
@@ -101,7 +124,11 @@ mod tests {
             assert_eq!(kind(PLAIN, Value::Int(have)), lacks, "{have}");
             let on_disk = |local| Value::Array(vec![Value::Int(local), Value::Int(have)]);
             assert_eq!(kind(ON_DISK, on_disk(1)), lacks, "{have}");
-            assert_eq!(kind(ON_DISK, on_disk(0)), Some(FaultKind::Unknown), "{have}");
+            assert_eq!(
+                kind(ON_DISK, on_disk(0)),
+                Some(FaultKind::Unknown),
+                "{have}"
+            );
         }
         for said in [Value::Okay, Value::Nil, Value::Array(vec![])] {
             assert_eq!(kind(PLAIN, said.clone()), Some(FaultKind::Unknown));
@@ -114,8 +141,20 @@ mod tests {
     fn what_a_server_cannot_do_is_unfit_and_a_demotion_is_unknown() {
         use FaultKind::{Refused, Unavailable, Unfit, Unknown};
         for (copies, kind, why, wanted, words) in [
-            (ON_DISK, Unfit, "ERR unknown command 'WAITAOF', with args", Unfit, "Redis 7.2"),
-            (PLAIN, Unfit, "ERR unknown command `WAIT`", Unfit, "does not know WAIT,"),
+            (
+                ON_DISK,
+                Unfit,
+                "ERR unknown command 'WAITAOF', with args",
+                Unfit,
+                "Redis 7.2",
+            ),
+            (
+                PLAIN,
+                Unfit,
+                "ERR unknown command `WAIT`",
+                Unfit,
+                "does not know WAIT,",
+            ),
             (
                 ON_DISK,
                 Unfit,
@@ -123,12 +162,27 @@ mod tests {
                 Unfit,
                 "--fsync",
             ),
-            (PLAIN, Refused, "NOPERM this user has no permissions to run the 'wait' command", Refused, "NOPERM"),
-            (PLAIN, Unavailable, "UNBLOCKED force unblock", Unknown, "UNBLOCKED"),
+            (
+                PLAIN,
+                Refused,
+                "NOPERM this user has no permissions to run the 'wait' command",
+                Refused,
+                "NOPERM",
+            ),
+            (
+                PLAIN,
+                Unavailable,
+                "UNBLOCKED force unblock",
+                Unknown,
+                "UNBLOCKED",
+            ),
             (PLAIN, Unknown, "broken pipe", Unknown, "broken pipe"),
         ] {
             let fault = judged(copies, Err(Fault::new(kind, why))).unwrap();
-            assert!(fault.kind == wanted && fault.why.contains(words), "{why}: {fault:?}");
+            assert!(
+                fault.kind == wanted && fault.why.contains(words),
+                "{why}: {fault:?}"
+            );
         }
     }
 }

@@ -37,9 +37,15 @@ const LONGEST_TYPE: usize = 64;
 /// Reads the reply to an acquire. A grant lasts until `until`.
 pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
     let read = || {
-        let [vote, server, place] = array(value)? else { return None };
+        let [vote, server, place] = array(value)? else {
+            return None;
+        };
         let (vote, place) = (self::vote(vote, until)?, queue_position(place)?);
-        Some(Answer { vote, server: server_info(server)?, place: Some(place) })
+        Some(Answer {
+            vote,
+            server: server_info(server)?,
+            place: Some(place),
+        })
     };
     read().ok_or_else(|| garbled(value))
 }
@@ -47,15 +53,25 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
 fn vote(answer: &Value, until: Instant) -> Option<Vote> {
     Some(match parts(answer)? {
         [Some("granted"), Some(fence)] => {
-            let index = text(array(answer)?.get(2)?)?.parse().ok().filter(|index| *index <= MOST_SLOTS)?;
-            Vote::Granted { until, fence: Fence::new(fence.parse().ok()?)?, index }
+            let index = text(array(answer)?.get(2)?)?
+                .parse()
+                .ok()
+                .filter(|index| *index <= MOST_SLOTS)?;
+            Vote::Granted {
+                until,
+                fence: Fence::new(fence.parse().ok()?)?,
+                index,
+            }
         }
         [Some("held"), _] => Vote::Held(Box::new(held(answer)?)),
         [Some("turn"), Some(next)] => Vote::Reserved(Box::new(reservation(answer, next)?)),
         [Some("superseded"), Some(newer)] => Vote::Superseded(newer.parse().ok().map(Box::new)),
         [Some("restarted"), None] => Vote::Restarted,
         [Some("replica"), None] => {
-            let fault = Fault::new(FaultKind::Unavailable, "READONLY: it is a replica, and grants nothing");
+            let fault = Fault::new(
+                FaultKind::Unavailable,
+                "READONLY: it is a replica, and grants nothing",
+            );
             Vote::Failed(fault.with_remedy(NAME_THE_PRIMARY))
         }
         [Some("exhausted"), None] => {
@@ -66,7 +82,8 @@ fn vote(answer: &Value, until: Instant) -> Option<Vote> {
     })
 }
 
-/// Reads what is at the key: of a marker, with its members. A member that is meant is returned in the marker's place.
+/// Reads what is at the key: of a marker, with its members. A member that is meant is returned in
+/// the marker's place.
 fn held(answer: &Value) -> Option<Occupant> {
     let (seen, crowd) = array(answer)?.split_first_chunk::<SEEN>()?;
     let seen = raw_value(seen)?;
@@ -81,15 +98,28 @@ fn held(answer: &Value) -> Option<Occupant> {
     {
         return Some(member);
     }
-    let shown = member.and_then(|member| member.holder().map(|(token, details)| (token, details.clone())));
-    let group = Group { marker, members: u64::try_from(*members).ok()?, shown };
-    Some(Occupant::new(OccupantKind::Group(Box::new(group)), seen.ttl))
+    let shown = member.and_then(|member| {
+        member
+            .holder()
+            .map(|(token, details)| (token, details.clone()))
+    });
+    let group = Group {
+        marker,
+        members: u64::try_from(*members).ok()?,
+        shown,
+    };
+    Some(Occupant::new(
+        OccupantKind::Group(Box::new(group)),
+        seen.ttl,
+    ))
 }
 
 fn server_info(about: &Value) -> Option<ServerInfo> {
     Some(match array(about)? {
         [] => ServerInfo::None,
-        [word, why] if text(word)? == "forbidden" => ServerInfo::Forbidden(escape::short(text(why)?)),
+        [word, why] if text(word)? == "forbidden" => {
+            ServerInfo::Forbidden(escape::short(text(why)?))
+        }
         [uptime, run_id, replication_id] => ServerInfo::Told(Identity {
             uptime: text(uptime)?.parse().ok()?,
             is_promoted: false,
@@ -101,17 +131,28 @@ fn server_info(about: &Value) -> Option<ServerInfo> {
 }
 
 fn queue_position(place: &Value) -> Option<QueuePosition> {
-    let [Value::Int(rank), now, refused] = array(place)? else { return None };
+    let [Value::Int(rank), now, refused] = array(place)? else {
+        return None;
+    };
     let now = text(now)?.parse().ok()?;
     let refused = String::from_utf8_lossy(bulk(refused)?);
     let refused = (!refused.is_empty()).then(|| escape::short(&refused));
-    Some(QueuePosition { rank: u32::try_from(*rank).ok(), now, refused })
+    Some(QueuePosition {
+        rank: u32::try_from(*rank).ok(),
+        now,
+        refused,
+    })
 }
 
 /// Reads "it is another waiter's turn".
 fn reservation(answer: &Value, next: &str) -> Option<Reservation> {
-    let Value::Int(left) = array(answer)?.get(2)? else { return None };
-    Some(Reservation { waiter: next.parse().ok(), left: Duration::from_millis(u64::try_from(*left).unwrap_or(0)) })
+    let Value::Int(left) = array(answer)?.get(2)? else {
+        return None;
+    };
+    Some(Reservation {
+        waiter: next.parse().ok(),
+        left: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
+    })
 }
 
 /// Whether a script answered that the server is a replica.
@@ -122,10 +163,14 @@ pub fn is_replica(value: &Value) -> bool {
 /// Whether a script answered that it has written what must have copies.
 pub fn has_written(value: &Value) -> bool {
     matches!(first_parts(value), Some([Some("granted"), _]))
-        || matches!(parts(value), Some([Some("renewed" | "healed" | "broken" | "released"), _]))
+        || matches!(
+            parts(value),
+            Some([Some("renewed" | "healed" | "broken" | "released"), _])
+        )
 }
 
-/// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script extends a tombstone too.
+/// Reads the reply to a renewal. A key that was extended lasts until `until`. `keeps`: the script
+/// extends a tombstone too.
 pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
     match parts(value) {
         Some([Some("healed"), counter]) => Renewal::Healed(until, counted(counter)),
@@ -144,7 +189,8 @@ fn counted(counter: Option<&str>) -> Counter {
     counter?.parse().ok()
 }
 
-/// Reads the reply to a release or a removal: `None` if it was done, else how the key was not the token's.
+/// Reads the reply to a release or a removal: `None` if it was done, else how the key was not the
+/// token's.
 pub fn standing(value: &Value, good: &str) -> Result<Option<Revoked>, Fault> {
     match parts(value) {
         Some([Some(word), _]) if word == good => Ok(None),
@@ -156,11 +202,19 @@ pub fn standing(value: &Value, good: &str) -> Result<Option<Revoked>, Fault> {
 
 /// Returns the channel and the wake-up of a message; `None` if the push is something else.
 pub fn wake(push: &PushInfo) -> Option<(&[u8], Wake)> {
-    let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(word)]) = (&push.kind, &push.data[..])
+    let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(word)]) =
+        (&push.kind, &push.data[..])
     else {
         return None;
     };
-    Some((channel, if word == b"standby" { Wake::StandBy } else { Wake::YourTurn }))
+    Some((
+        channel,
+        if word == b"standby" {
+            Wake::StandBy
+        } else {
+            Wake::YourTurn
+        },
+    ))
 }
 
 /// Returns the first two words of an array.
@@ -175,11 +229,19 @@ fn first_parts(value: &Value) -> Option<[Option<&str>; 2]> {
 }
 
 pub(in crate::store) fn array(value: &Value) -> Option<&[Value]> {
-    if let Value::Array(items) = value { Some(items) } else { None }
+    if let Value::Array(items) = value {
+        Some(items)
+    } else {
+        None
+    }
 }
 
 pub(in crate::store) fn bulk(value: &Value) -> Option<&[u8]> {
-    if let Value::BulkString(bytes) = value { Some(bytes) } else { None }
+    if let Value::BulkString(bytes) = value {
+        Some(bytes)
+    } else {
+        None
+    }
 }
 
 pub(in crate::store) fn text(value: &Value) -> Option<&str> {
@@ -188,7 +250,9 @@ pub(in crate::store) fn text(value: &Value) -> Option<&str> {
 
 /// Reads what `peek.lua` returned.
 fn raw_value(seen: &[Value; SEEN]) -> Option<RawValue> {
-    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = seen else { return None };
+    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = seen else {
+        return None;
+    };
     // No script of ours returns more of either, and both are shown to people.
     if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
         return None;
@@ -207,29 +271,56 @@ pub fn observation(value: &Value, asked: Instant) -> Result<Observation, Fault> 
 }
 
 fn seen(value: &Value, asked: Instant) -> Option<Observation> {
-    let [Value::Array(at_key), Value::Array(members), fence, Value::Array(waiters), Value::Int(more), last, now] =
-        array(value)?
+    let [
+        Value::Array(at_key),
+        Value::Array(members),
+        fence,
+        Value::Array(waiters),
+        Value::Int(more),
+        last,
+        now,
+    ] = array(value)?
     else {
         return None;
     };
     let (seen, number) = match at_key.as_slice() {
         [] => (None, 0),
-        [seen @ .., Value::Int(number)] if seen.len() == SEEN => (Some(raw_value(seen.first_chunk()?)?), *number),
+        [seen @ .., Value::Int(number)] if seen.len() == SEEN => {
+            (Some(raw_value(seen.first_chunk()?)?), *number)
+        }
         seen => (Some(raw_value(seen.first_chunk()?)?), 0),
     };
     let mut holders: Vec<Occupant> = members.chunks_exact(3).filter_map(member).collect();
-    let foreign = seen.clone().filter(|seen| holders.is_empty() && Occupant::from(seen.clone()).holder().is_none());
+    let foreign = seen
+        .clone()
+        .filter(|seen| holders.is_empty() && Occupant::from(seen.clone()).holder().is_none());
     if holders.is_empty() {
         holders.extend(seen.map(Occupant::from));
     }
     let members = u64::try_from(number).ok()?;
     // A value that is no counter counts as none: observing it changes nothing for the lock.
-    let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(|text| text.parse().ok()).and_then(Fence::new);
+    let fence = std::str::from_utf8(bulk(fence)?)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .and_then(Fence::new);
     let now = text(now)?.parse().ok()?;
-    let last = Record::read(&String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?), now);
+    let last = Record::read(
+        &String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?),
+        now,
+    );
     // A member that is not a waiter of rlock is skipped when its turn comes, and so it is here.
     let queue = waiters.chunks_exact(2).filter_map(ticket).collect();
-    Some(Observation { holders, members, foreign, fence, queue, more: *more > 0, last, asked, size: size(value) })
+    Some(Observation {
+        holders,
+        members,
+        foreign,
+        fence,
+        queue,
+        more: *more > 0,
+        last,
+        asked,
+        size: size(value),
+    })
 }
 
 /// Returns the bytes that a reply takes, about: its texts, and what holds them.
@@ -240,9 +331,12 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Reads a member: its token, the ms until it is over, and its entry. One that another release wrote may not be readable.
+/// Reads a member: its token, the ms until it is over, and its entry. One that another release
+/// wrote may not be readable.
 fn member(parts: &[Value]) -> Option<Occupant> {
-    let [_, Value::Int(left), entry] = parts else { return None };
+    let [_, Value::Int(left), entry] = parts else {
+        return None;
+    };
     let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
     let ttl = Duration::from_millis(u64::try_from(*left).unwrap_or_default());
     Occupant::member(entry, Some(ttl))
@@ -252,16 +346,28 @@ fn member(parts: &[Value]) -> Option<Occupant> {
 fn ticket(pair: &[Value]) -> Option<Ticket> {
     let [waiter, score] = pair else { return None };
     let score: f64 = text(score)?.parse().ok()?;
-    // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either end.
+    // Tickets are unix microseconds, which a float holds exactly. Other numbers only sort to either
+    // end.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    Some(Ticket { waiter: text(waiter)?.parse().ok()?, number: score as u64, supersedes: None })
+    Some(Ticket {
+        waiter: text(waiter)?.parse().ok()?,
+        number: score as u64,
+        supersedes: None,
+    })
 }
 
-/// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The command may have run.
+/// The fault of a reply that no script of ours returns: an unknown server's, or a proxy's own. The
+/// command may have run.
 fn garbled(value: &Value) -> Fault {
-    let mut shown = First { text: String::new(), left: 80 };
+    let mut shown = First {
+        text: String::new(),
+        left: 80,
+    };
     let _ = write!(shown, "{value:?}");
-    Fault::new(FaultKind::Unknown, format!("unexpected reply: {}", escape::text(&shown.text)))
+    Fault::new(
+        FaultKind::Unknown,
+        format!("unexpected reply: {}", escape::text(&shown.text)),
+    )
 }
 
 /// Takes the first characters of a text, and ends the writing there.
@@ -285,23 +391,47 @@ mod tests {
     use super::*;
 
     fn words(words: &[&str]) -> Vec<Value> {
-        words.iter().map(|word| Value::BulkString(word.as_bytes().to_vec())).collect()
+        words
+            .iter()
+            .map(|word| Value::BulkString(word.as_bytes().to_vec()))
+            .collect()
     }
 
     fn blocked(kind: &str, head: &str) -> Value {
         let mut items = words(&["held", kind]);
-        items.extend([Value::Int(0)].into_iter().chain(words(&[head])).chain([Value::Int(9)]));
+        items.extend(
+            [Value::Int(0)]
+                .into_iter()
+                .chain(words(&[head]))
+                .chain([Value::Int(9)]),
+        );
         let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
-        Value::Array(vec![Value::Array(items), Value::Array(Vec::new()), Value::Array(place)])
+        Value::Array(vec![
+            Value::Array(items),
+            Value::Array(Vec::new()),
+            Value::Array(place),
+        ])
     }
 
     #[test]
     fn what_is_longer_than_any_script_sends_is_no_answer() {
         let now = Instant::from_nanos(0);
-        assert!(matches!(answer(&blocked("hash", ""), now), Ok(Answer { vote: Vote::Held(_), .. })));
-        for long in [blocked(&"y".repeat(65), ""), blocked("string", &"y".repeat(LARGEST_VALUE + 1))] {
+        assert!(matches!(
+            answer(&blocked("hash", ""), now),
+            Ok(Answer {
+                vote: Vote::Held(_),
+                ..
+            })
+        ));
+        for long in [
+            blocked(&"y".repeat(65), ""),
+            blocked("string", &"y".repeat(LARGEST_VALUE + 1)),
+        ] {
             let fault = answer(&long, now).unwrap_err();
-            assert!(fault.kind == FaultKind::Unknown && fault.why.len() < 200, "{fault}");
+            assert!(
+                fault.kind == FaultKind::Unknown && fault.why.len() < 200,
+                "{fault}"
+            );
         }
     }
 
@@ -312,8 +442,17 @@ mod tests {
         let marker = "rlock k3 n=3 ttl=30000";
         let told = |meant: i64| {
             let mut items = words(&["held", "string"]);
-            items.extend([Value::Int(22)].into_iter().chain(words(&[marker])).chain([Value::Int(9)]));
-            items.extend([Value::Int(2), Value::Int(meant)].into_iter().chain(words(&[&entry])));
+            items.extend(
+                [Value::Int(22)]
+                    .into_iter()
+                    .chain(words(&[marker]))
+                    .chain([Value::Int(9)]),
+            );
+            items.extend(
+                [Value::Int(2), Value::Int(meant)]
+                    .into_iter()
+                    .chain(words(&[&entry])),
+            );
             held(&Value::Array(items)).unwrap()
         };
         let group = told(0);
@@ -321,7 +460,10 @@ mod tests {
             (group.holder(), group.nodes(), group.lease_length()),
             (None, Some(3), Some(Duration::from_secs(30)))
         );
-        assert!(group.named().starts_with("held in 2 of 3 slots by ") && group.named().ends_with(" and 1 more"));
+        assert!(
+            group.named().starts_with("held in 2 of 3 slots by ")
+                && group.named().ends_with(" and 1 more")
+        );
         let member = told(1);
         assert_eq!(member.holder().map(|(token, _)| token), Some(token));
         assert_eq!((member.seat.index, member.seat.fence), (2, Fence::new(41)));
@@ -330,9 +472,16 @@ mod tests {
     #[test]
     fn only_an_answer_that_something_was_written_is_one_of_a_write() {
         let renewal = |word| has_written(&Value::Array(words(&[word, "7"])));
-        assert!(renewal("renewed") && renewal("healed") && renewal("broken") && renewal("released"));
+        assert!(
+            renewal("renewed") && renewal("healed") && renewal("broken") && renewal("released")
+        );
         assert!(!renewal("absent") && !renewal("held") && !has_written(&Value::Nil));
-        let acquired = |word| has_written(&Value::Array(vec![Value::Array(words(&[word, "7", "0"])), Value::Nil]));
+        let acquired = |word| {
+            has_written(&Value::Array(vec![
+                Value::Array(words(&[word, "7", "0"])),
+                Value::Nil,
+            ]))
+        };
         assert!(acquired("granted") && !acquired("held") && !acquired("turn"));
     }
 
@@ -342,7 +491,10 @@ mod tests {
         let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
         let granted = |index: &str| {
             let parts = [words(&["granted", "7", index]), Vec::new(), place.clone()];
-            answer(&Value::Array(parts.into_iter().map(Value::Array).collect()), now)
+            answer(
+                &Value::Array(parts.into_iter().map(Value::Array).collect()),
+                now,
+            )
         };
         assert!(granted("1000").is_ok());
         for index in ["1001", "65535", "70000", "-1", ""] {

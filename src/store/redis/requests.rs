@@ -1,7 +1,8 @@
-//! The requests of one lock at one server: sent in the order in which they were made, whether or not the caller still waits.
+//! The requests of one lock at one server: sent in the order in which they were made, whether or
+//! not the caller still waits.
 //!
-//! A task of its own sends them and retries none. A release may go to several connections (`pool`). What a server has not executed
-//! may go on in another form (`exchange`).
+//! A task of its own sends them and retries none. A release may go to several connections (`pool`).
+//! What a server has not executed may go on in another form (`exchange`).
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -42,13 +43,13 @@ pub(super) struct Progress {
     served: usize,
     /// Number of the last request that no connection took.
     unsent: Option<usize>,
-    /// Number of requests accepted before the last release. Any of them that is still unsent is cancelled if it would set a
-    /// key.
+    /// Number of requests accepted before the last release. Any of them that is still unsent is
+    /// cancelled if it would set a key.
     pub(super) cancelled: usize,
     /// Whether a request was sent that may have set a key.
     has_set: bool,
-    /// Number of requests that would set or delete the key and are not left to the kernel once they are written. A member of a
-    /// cluster has sent them away, or they count once they are answered.
+    /// Number of requests that would set or delete the key and are not left to the kernel once they
+    /// are written. A member of a cluster has sent them away, or they count once they are answered.
     pub(super) away: usize,
     /// The connection on which the server answered last.
     heard: Option<Heard>,
@@ -95,7 +96,12 @@ impl PendingReply {
     pub(super) async fn received(self) -> Reply {
         let lost = |_| {
             let why = Fault::new(FaultKind::Unknown, "the connection was given up");
-            Reply { sent: clock::now(), source: None, result: Err(why), lacking: None }
+            Reply {
+                sent: clock::now(),
+                source: None,
+                result: Err(why),
+                lacking: None,
+            }
         };
         self.0.await.unwrap_or_else(lost)
     }
@@ -107,8 +113,21 @@ impl Requests {
         let (inbox, requests) = mpsc::unbounded_channel();
         let progress = Arc::new(watch::Sender::new(Progress::default()));
         let lock = pool.new_lock();
-        tokio::spawn(Worker { pool: Arc::clone(&pool), lock, progress: Arc::clone(&progress) }.work(requests));
-        Self { inbox, progress, pool, lock, copies }
+        tokio::spawn(
+            Worker {
+                pool: Arc::clone(&pool),
+                lock,
+                progress: Arc::clone(&progress),
+            }
+            .work(requests),
+        );
+        Self {
+            inbox,
+            progress,
+            pool,
+            lock,
+            copies,
+        }
     }
 
     /// Sends a request that sets no key.
@@ -122,26 +141,54 @@ impl Requests {
     }
 
     /// Sends a request that may set the lock's key. `channel`: the caller waits, and listens there.
-    pub(super) fn set(&self, call: Call, for_young: Option<ForYoung>, channel: Option<String>) -> PendingReply {
-        self.accept(call, for_young, Route::Newest, Effect::Sets(self.lock), self.copies, channel)
+    pub(super) fn set(
+        &self,
+        call: Call,
+        for_young: Option<ForYoung>,
+        channel: Option<String>,
+    ) -> PendingReply {
+        self.accept(
+            call,
+            for_young,
+            Route::Newest,
+            Effect::Sets(self.lock),
+            self.copies,
+            channel,
+        )
     }
 
-    /// Sends a release, and cancels each unsent request that would set the key. `channel`: the caller goes on waiting.
-    /// `is_final`: a waiter leaves the queue by it.
-    pub(super) fn release(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
-        self.progress.send_modify(|progress| progress.cancelled = progress.accepted);
+    /// Sends a release, and cancels each unsent request that would set the key. `channel`: the
+    /// caller goes on waiting. `is_final`: a waiter leaves the queue by it.
+    pub(super) fn release(
+        &self,
+        call: Call,
+        channel: Option<String>,
+        is_final: bool,
+    ) -> PendingReply {
+        self.progress
+            .send_modify(|progress| progress.cancelled = progress.accepted);
         self.release_again(call, channel, is_final)
     }
 
     /// The same, but cancels nothing.
-    pub(super) fn release_again(&self, call: Call, channel: Option<String>, is_final: bool) -> PendingReply {
-        let route = if is_final { Route::Final } else { Route::AfterPending };
+    pub(super) fn release_again(
+        &self,
+        call: Call,
+        channel: Option<String>,
+        is_final: bool,
+    ) -> PendingReply {
+        let route = if is_final {
+            Route::Final
+        } else {
+            Route::AfterPending
+        };
         // What parks the lock or leaves a success counts as a grant does.
         let copies = self.copies.filter(|_| call.least.is_none());
         self.accept(call, None, route, Effect::Frees(self.lock), copies, channel)
     }
 
-    /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that may still enter it.
+    /// Sends a request by which a waiter leaves the queue and which frees no key, behind all that
+    /// may still enter it.
     pub(super) fn leave(&self, call: Call) -> PendingReply {
         self.accept(call, None, Route::Final, Effect::None, None, None)
     }
@@ -162,23 +209,38 @@ impl Requests {
             progress.accepted += 1;
         });
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.inbox.send(Request { number, call, for_young, route, effect, copies, channel, answer });
+        let _ = self.inbox.send(Request {
+            number,
+            call,
+            for_young,
+            route,
+            effect,
+            copies,
+            channel,
+            answer,
+        });
         PendingReply(reply)
     }
 
-    /// Returns when the connection on which the server answered last breaks, or another server takes the requests of `slot`. Each is told
-    /// once.
+    /// Returns when the connection on which the server answered last breaks, or another server
+    /// takes the requests of `slot`. Each is told once.
     pub(super) fn changed(&self, slot: Option<Slot>) -> impl Future<Output = ()> + use<> {
         let (progress, pool) = (Arc::clone(&self.progress), Arc::clone(&self.pool));
         async move {
             let mut news = progress.subscribe();
             loop {
-                let heard = news.borrow_and_update().heard.clone().filter(|heard| !heard.told);
+                let heard = news
+                    .borrow_and_update()
+                    .heard
+                    .clone()
+                    .filter(|heard| !heard.told);
                 let slot = heard.as_ref().map_or(slot, |heard| heard.slot);
                 let moved = pool.place.moved(slot);
                 let ended = async {
                     match heard {
-                        Some(heard) if pool.place.is_current(&heard.site, slot) => heard.end.broke().await,
+                        Some(heard) if pool.place.is_current(&heard.site, slot) => {
+                            heard.end.broke().await
+                        }
                         Some(_) => true,
                         None => std::future::pending().await,
                     }
@@ -186,7 +248,8 @@ impl Requests {
                 tokio::select! {
                     biased;
                     broke = ended => match pool.newest(slot).filter(|_| !broke) {
-                        // The connection gave way to this one, perhaps for another lock, and its end tells nothing.
+                        // The connection gave way to this one, perhaps for another lock, and its
+                        // end tells nothing.
                         Some(newest) => note_heard(&progress, &newest, slot),
                         None => break,
                     },
@@ -195,7 +258,10 @@ impl Requests {
                 }
             }
             progress.send_if_modified(|progress| {
-                progress.heard.iter_mut().for_each(|heard| heard.told = true);
+                progress
+                    .heard
+                    .iter_mut()
+                    .for_each(|heard| heard.told = true);
                 false
             });
         }
@@ -205,14 +271,18 @@ impl Requests {
     pub(super) fn listen(&self, channel: Option<String>, slot: Option<Slot>) {
         let (progress, pool) = (Arc::clone(&self.progress), Arc::clone(&self.pool));
         tokio::spawn(async move {
-            if let Ok(link) = pool.connection(Route::Newest, channel.as_deref(), slot).await {
+            if let Ok(link) = pool
+                .connection(Route::Newest, channel.as_deref(), slot)
+                .await
+            {
                 note_heard(&progress, &link, slot);
             }
         });
     }
 
-    /// Waits until all requests accepted so far are with the kernel or can no longer be sent. Returns at once if none could
-    /// have set a key, and `false` if the last one is not with the kernel, or its connection is broken.
+    /// Waits until all requests accepted so far are with the kernel or can no longer be sent.
+    /// Returns at once if none could have set a key, and `false` if the last one is not with the
+    /// kernel, or its connection is broken.
     pub(super) fn flushed(&self) -> impl Future<Output = bool> + use<> {
         let (due, has_set) = {
             let progress = self.progress.borrow();
@@ -224,15 +294,23 @@ impl Requests {
                 return true;
             }
             let all_flushed = async {
-                let _ = progress.wait_for(|progress| progress.served >= due && progress.away == 0).await;
-                let mut is_sent = progress.borrow().unsent.is_none_or(|unsent| unsent + 1 != due);
+                let _ = progress
+                    .wait_for(|progress| progress.served >= due && progress.away == 0)
+                    .await;
+                let mut is_sent = progress
+                    .borrow()
+                    .unsent
+                    .is_none_or(|unsent| unsent + 1 != due);
                 for connection in pool.all() {
                     is_sent &= connection.flushed().await;
                 }
                 is_sent
             };
-            // A server that reads nothing cannot keep rlock from exiting. What it did not take dies with the connection.
-            clock::until(clock::now() + pool.limit, all_flushed).await.unwrap_or(false)
+            // A server that reads nothing cannot keep rlock from exiting. What it did not take dies
+            // with the connection.
+            clock::until(clock::now() + pool.limit, all_flushed)
+                .await
+                .unwrap_or(false)
         }
     }
 }
@@ -253,7 +331,16 @@ impl Worker {
     }
 
     async fn serve(&self, request: Request) {
-        let Request { number, call, for_young, route, effect, copies, channel, answer } = request;
+        let Request {
+            number,
+            call,
+            for_young,
+            route,
+            effect,
+            copies,
+            channel,
+            answer,
+        } = request;
         let slot = call.slot;
         // The time of the exchange begins before a connection is opened for it.
         let copies = copies.map(|copies| (copies, clock::now() + self.pool.limit));
@@ -261,17 +348,34 @@ impl Worker {
         let sets = matches!(effect, Effect::Sets(_));
         let mut is_for_the_queue = false;
         if route != Route::Newest {
-            let release = self.pool.for_release(self.lock, route, channel.is_some(), slot);
+            let release = self
+                .pool
+                .for_release(self.lock, route, channel.is_some(), slot);
             let others;
-            ReleaseRoute { others, is_for_the_queue } = release;
+            ReleaseRoute {
+                others,
+                is_for_the_queue,
+            } = release;
             for connection in others {
                 // What another member says is not followed.
-                let call = Arc::new(Call { slot: None, ..Call::clone(&call) });
-                send(connection, self.exchange(number, call, effect, None), None, None).await;
+                let call = Arc::new(Call {
+                    slot: None,
+                    ..Call::clone(&call)
+                });
+                send(
+                    connection,
+                    self.exchange(number, call, effect, None),
+                    None,
+                    None,
+                )
+                .await;
             }
         }
         let connection = async {
-            let connection = self.pool.connection(route, channel.as_deref(), slot).await?;
+            let connection = self
+                .pool
+                .connection(route, channel.as_deref(), slot)
+                .await?;
             if sets {
                 self.pool.settled(&connection, self.lock).await?;
                 self.all_back(slot).await?;
@@ -287,7 +391,8 @@ impl Worker {
             // A release is unanswered there, with no SET behind it.
             Ok(connection)
                 if route == Route::AfterPending
-                    && connection.state().last_effect(self.lock) == Some(Effect::Frees(self.lock)) =>
+                    && connection.state().last_effect(self.lock)
+                        == Some(Effect::Frees(self.lock)) =>
             {
                 Fault::timeout(self.pool.limit)
             }
@@ -297,7 +402,13 @@ impl Worker {
                     false
                 });
                 let for_young = for_young.filter(|young| young.is_for(&connection.site));
-                let call = for_young.map_or(call, |young| Arc::new(Call { command: young.command, slot, least: None }));
+                let call = for_young.map_or(call, |young| {
+                    Arc::new(Call {
+                        command: young.command,
+                        slot,
+                        least: None,
+                    })
+                });
                 let exchange = self.exchange(number, call, effect, channel);
                 return send(connection, exchange, copies, Some(answer)).await;
             }
@@ -307,15 +418,35 @@ impl Worker {
             progress.unsent = Some(number);
             false
         });
-        let _ = answer.send(Reply { sent: clock::now(), source: None, result: Err(fault), lacking: None });
+        let _ = answer.send(Reply {
+            sent: clock::now(),
+            source: None,
+            result: Err(fault),
+            lacking: None,
+        });
     }
 
-    fn exchange(&self, number: usize, call: Arc<Call>, effect: Effect, channel: Option<String>) -> Exchange {
+    fn exchange(
+        &self,
+        number: usize,
+        call: Arc<Call>,
+        effect: Effect,
+        channel: Option<String>,
+    ) -> Exchange {
         let (pool, progress) = (Arc::clone(&self.pool), Arc::clone(&self.progress));
-        Exchange { pool, progress, lock: self.lock, number, call, effect, channel }
+        Exchange {
+            pool,
+            progress,
+            lock: self.lock,
+            number,
+            call,
+            effect,
+            channel,
+        }
     }
 
-    /// Waits until no SET or release is on its way from one member of a cluster to another: one that is behind would be overtaken.
+    /// Waits until no SET or release is on its way from one member of a cluster to another: one
+    /// that is behind would be overtaken.
     async fn all_back(&self, slot: Option<Slot>) -> Result<(), Fault> {
         if slot.is_none() {
             return Ok(());
@@ -325,34 +456,55 @@ impl Worker {
             let _ = progress.wait_for(|progress| progress.away == 0).await;
         };
         let limit = self.pool.limit;
-        let too_slow = || Fault { kind: FaultKind::Unavailable, ..Fault::timeout(limit) };
-        clock::until(clock::now() + limit, back).await.ok_or_else(too_slow)
+        let too_slow = || Fault {
+            kind: FaultKind::Unavailable,
+            ..Fault::timeout(limit)
+        };
+        clock::until(clock::now() + limit, back)
+            .await
+            .ok_or_else(too_slow)
     }
 
     /// Waits until request `number` is cancelled.
     async fn cancelled(&self, number: usize) {
-        let _ = self.progress.subscribe().wait_for(|progress| number < progress.cancelled).await;
+        let _ = self
+            .progress
+            .subscribe()
+            .wait_for(|progress| number < progress.cancelled)
+            .await;
     }
 }
 
 /// The fault of a request that would have set the key, and was not sent before a release.
 pub(super) fn given_up() -> Fault {
-    Fault::new(FaultKind::Unavailable, "it was not yet asked when the lock was given up")
+    Fault::new(
+        FaultKind::Unavailable,
+        "it was not yet asked when the lock was given up",
+    )
 }
 
 /// Records that the server is heard on this connection.
 fn note_heard(progress: &watch::Sender<Progress>, link: &Link, slot: Option<Slot>) {
     progress.send_if_modified(|progress| {
-        let is_known = progress.heard.as_ref().is_some_and(|heard| link.is_of(&heard.end));
+        let is_known = progress
+            .heard
+            .as_ref()
+            .is_some_and(|heard| link.is_of(&heard.end));
         if !is_known {
-            progress.heard = Some(Heard { end: link.end(), site: Arc::clone(&link.site), slot, told: false });
+            progress.heard = Some(Heard {
+                end: link.end(),
+                site: Arc::clone(&link.site),
+                slot,
+                told: false,
+            });
         }
         !is_known
     });
 }
 
-/// Sends a request in a task of its own: it is written, and its reply awaited, whether or not the caller still waits.
-/// `copies`: those without which what it writes does not count, and the end of the exchange.
+/// Sends a request in a task of its own: it is written, and its reply awaited, whether or not the
+/// caller still waits. `copies`: those without which what it writes does not count, and the end of
+/// the exchange.
 async fn send(
     link: Link,
     exchange: Exchange,
@@ -374,7 +526,12 @@ async fn send(
     });
     let deliver = move |(source, result, lacking)| {
         if let Some(answer) = answer {
-            let _ = answer.send(Reply { sent, source: Some(source), result, lacking });
+            let _ = answer.send(Reply {
+                sent,
+                source: Some(source),
+                result,
+                lacking,
+            });
         }
     };
     // Polled once here, so that requests reach the connection in the order in which they were made.

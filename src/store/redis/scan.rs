@@ -1,7 +1,8 @@
 //! Finds all locks of a server without blocking it: SCAN, never KEYS.
 //!
-//! Every lock that was used within a week has a fence counter, whose name contains the lock's. The server filters by that
-//! name, so that a million keys of other clients cost it some time and us none.
+//! Every lock that was used within a week has a fence counter, whose name contains the lock's. The
+//! server filters by that name, so that a million keys of other clients cost it some time and us
+//! none.
 
 use std::time::Duration;
 
@@ -19,19 +20,23 @@ use crate::text::duration;
 /// Matches the names of all fence counters.
 const COUNTERS: &str = "rlock:fence:{*";
 
-/// Number of keys that the server looks at in one request: some tenths of a millisecond of its time.
+/// Number of keys that the server looks at in one request: some tenths of a millisecond of its
+/// time.
 const STEP: usize = 1000;
 
-/// Bytes of one step's keys if all are counters of locks with the longest names. SCAN may return some more than asked.
+/// Bytes of one step's keys if all are counters of locks with the longest names. SCAN may return
+/// some more than asked.
 const REPLY_LIMIT: usize = STEP * 2400;
 
-/// Number of steps beyond those that the number of keys explains: a table that was large stays large for a while.
+/// Number of steps beyond those that the number of keys explains: a table that was large stays
+/// large for a while.
 const SPARE_STEPS: u64 = 1000;
 
 /// Longest walk, whatever size the server reports.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Walks through the keys of the servers at `place` for the locks under `prefix`. `limit` bounds each exchange, connecting included.
+/// Walks through the keys of the servers at `place` for the locks under `prefix`. `limit` bounds
+/// each exchange, connecting included.
 pub(super) fn pages(place: Place, limit: Duration, prefix: String) -> Pages {
     Box::pin(stream::try_unfold(None, move |scans: Option<Scans>| {
         let (place, prefix) = (place.clone(), prefix.clone());
@@ -40,9 +45,21 @@ pub(super) fn pages(place: Place, limit: Duration, prefix: String) -> Pages {
                 Some(scans) => scans,
                 None => Scans::begin(&place, limit).await?,
             };
-            let Some(names) = scans.step().await? else { return Ok(None) };
-            let keys = names.iter().filter_map(|name| Key::of_derived(Derived::Fence, name, &prefix)).collect();
-            Ok(Some((Page { keys, visited: STEP as u64, total: scans.size }, Some(scans))))
+            let Some(names) = scans.step().await? else {
+                return Ok(None);
+            };
+            let keys = names
+                .iter()
+                .filter_map(|name| Key::of_derived(Derived::Fence, name, &prefix))
+                .collect();
+            Ok(Some((
+                Page {
+                    keys,
+                    visited: STEP as u64,
+                    total: scans.size,
+                },
+                Some(scans),
+            )))
         }
     }))
 }
@@ -58,9 +75,15 @@ impl Scans {
     async fn begin(place: &Place, limit: Duration) -> Result<Self, Fault> {
         let mut left = Vec::new();
         for site in place.all().await? {
-            left.push(Scan::begin(&site.connector, limit).await.map_err(|fault| site.named(fault))?);
+            left.push(
+                Scan::begin(&site.connector, limit)
+                    .await
+                    .map_err(|fault| site.named(fault))?,
+            );
         }
-        let size = left.iter().try_fold(0u64, |sum, scan| sum.checked_add(scan.size?));
+        let size = left
+            .iter()
+            .try_fold(0u64, |sum, scan| sum.checked_add(scan.size?));
         Ok(Self { left, size })
     }
 
@@ -99,20 +122,39 @@ impl Scan {
             Err(fault) if fault.kind == FaultKind::Unknown => return Err(fault),
             Ok(_) | Err(_) => None,
         };
-        Ok(Self { client, cursor: Some("0".to_owned()), size, steps: most_steps(size), ends })
+        Ok(Self {
+            client,
+            cursor: Some("0".to_owned()),
+            size,
+            steps: most_steps(size),
+            ends,
+        })
     }
 
     /// Returns the names of the counters in the next step; `None` at the end. Some may come twice.
     async fn step(&mut self) -> Result<Option<Vec<String>>, Fault> {
-        let Some(cursor) = self.cursor.take() else { return Ok(None) };
+        let Some(cursor) = self.cursor.take() else {
+            return Ok(None);
+        };
         let endless = |why: String| Fault::new(FaultKind::Unknown, why);
-        self.steps = self.steps.checked_sub(1).ok_or_else(|| endless("SCAN comes to no end".to_owned()))?;
+        self.steps = self
+            .steps
+            .checked_sub(1)
+            .ok_or_else(|| endless("SCAN comes to no end".to_owned()))?;
         if clock::now() >= self.ends {
-            let why = format!("SCAN is not at its end after {}; name the locks", duration::show(LONGEST));
+            let why = format!(
+                "SCAN is not at its end after {}; name the locks",
+                duration::show(LONGEST)
+            );
             return Err(endless(why));
         }
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(COUNTERS).arg("COUNT").arg(STEP);
+        command
+            .arg(cursor)
+            .arg("MATCH")
+            .arg(COUNTERS)
+            .arg("COUNT")
+            .arg(STEP);
         let (cursor, names) = page(self.client.ask(&command).await?)
             .ok_or_else(|| Fault::new(FaultKind::Unknown, "unexpected reply to SCAN"))?;
         self.cursor = (cursor != "0").then_some(cursor);
@@ -120,18 +162,34 @@ impl Scan {
     }
 }
 
-/// Number of steps after which a walk through `size` keys is taken for endless. A table has at most ten times as many slots as
-/// keys, except for a while after many were deleted (dict.c, `HASHTABLE_MIN_FILL`). Without a size only the time limits it.
+/// Number of steps after which a walk through `size` keys is taken for endless. A table has at most
+/// ten times as many slots as keys, except for a while after many were deleted (dict.c,
+/// `HASHTABLE_MIN_FILL`). Without a size only the time limits it.
 fn most_steps(size: Option<u64>) -> u64 {
-    size.map_or(u64::MAX, |size| (size / (STEP as u64 / 10)).saturating_add(SPARE_STEPS))
+    size.map_or(u64::MAX, |size| {
+        (size / (STEP as u64 / 10)).saturating_add(SPARE_STEPS)
+    })
 }
 
 /// Reads a reply to SCAN: the next cursor, and the names that are text, as those of locks are.
 pub fn page(value: Value) -> Option<(String, Vec<String>)> {
-    let Value::Array(parts) = value else { return None };
-    let [Value::BulkString(cursor), Value::Array(names)] = <[Value; 2]>::try_from(parts).ok()? else { return None };
-    let cursor = String::from_utf8(cursor).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
-    let name = |value| if let Value::BulkString(name) = value { String::from_utf8(name).ok() } else { None };
+    let Value::Array(parts) = value else {
+        return None;
+    };
+    let [Value::BulkString(cursor), Value::Array(names)] = <[Value; 2]>::try_from(parts).ok()?
+    else {
+        return None;
+    };
+    let cursor = String::from_utf8(cursor)
+        .ok()
+        .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    let name = |value| {
+        if let Value::BulkString(name) = value {
+            String::from_utf8(name).ok()
+        } else {
+            None
+        }
+    };
     Some((cursor, names.into_iter().filter_map(name).collect()))
 }
 

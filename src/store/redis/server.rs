@@ -22,15 +22,26 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// A server that is connected to when it is first asked. `limit` bounds each exchange, connecting included. At once it is
-    /// asked for at most `observations` of locks with few waiters, or for one of a lock with many.
+    /// A server that is connected to when it is first asked. `limit` bounds each exchange,
+    /// connecting included. At once it is asked for at most `observations` of locks with few
+    /// waiters, or for one of a lock with many.
     pub fn new(way: &Way, limit: Duration, observations: usize) -> Self {
-        Self::at(way.to_string(), way.place(limit), limit, REPLY_LIMIT.max(observations * OBSERVATION_ROOM))
+        Self::at(
+            way.to_string(),
+            way.place(limit),
+            limit,
+            REPLY_LIMIT.max(observations * OBSERVATION_ROOM),
+        )
     }
 
-    /// The same for a node whose server is at `place`. `room` is the most that may be read between two requests.
+    /// The same for a node whose server is at `place`. `room` is the most that may be read between
+    /// two requests.
     pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
-        Self { name, pool: Arc::new(Pool::new(place, limit, room)), copies: None }
+        Self {
+            name,
+            pool: Arc::new(Pool::new(place, limit, room)),
+            copies: None,
+        }
     }
 
     /// This server, of whose writes only those count that have these copies.
@@ -54,11 +65,17 @@ impl Store for RedisServer {
     }
 
     fn keys(&self, prefix: &str) -> Option<Pages> {
-        Some(scan::pages(self.pool.place.clone(), self.pool.limit, prefix.to_owned()))
+        Some(scan::pages(
+            self.pool.place.clone(),
+            self.pool.limit,
+            prefix.to_owned(),
+        ))
     }
 
     fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
         let (place, limit, keys) = (self.pool.place.clone(), self.pool.limit, keys.to_vec());
-        Some(Box::pin(async move { Probe::of(&place, limit, &keys).await }))
+        Some(Box::pin(
+            async move { Probe::of(&place, limit, &keys).await },
+        ))
     }
 }

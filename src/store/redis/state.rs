@@ -1,5 +1,5 @@
-//! The state of one connection, kept in a `tokio::sync::watch`: requests without a reply, bytes on their way, and whether the
-//! connection is of use.
+//! The state of one connection, kept in a `tokio::sync::watch`: requests without a reply, bytes on
+//! their way, and whether the connection is of use.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ pub enum Subscription {
     Denied,
 }
 
-/// Longest wait of an rlock that exits, since a request, for a server that has answered others on the connection.
+/// Longest wait of an rlock that exits, since a request, for a server that has answered others on
+/// the connection.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// The same for a server that has answered nothing on the connection.
@@ -61,7 +62,8 @@ pub(in crate::store) struct ConnectionState {
     pub(super) retired: bool,
     /// The replies are waited for no longer.
     pub(super) abandoned: bool,
-    /// The fault with which the server closes the connection: it executes no request that was sent behind.
+    /// The fault with which the server closes the connection: it executes no request that was sent
+    /// behind.
     pub(super) shut_out: Option<Fault>,
     /// The server has said that it is a replica.
     pub(super) demoted: bool,
@@ -93,21 +95,26 @@ pub(super) enum Push {
 }
 
 impl ConnectionState {
-    /// Whether it takes requests, and leads to no replica. A failover closes no connection, and a new one, with a new name
-    /// look-up, may lead to the primary.
+    /// Whether it takes requests, and leads to no replica. A failover closes no connection, and a
+    /// new one, with a new name look-up, may lead to the primary.
     pub(in crate::store) fn works(&self) -> bool {
         !self.broken && !self.demoted && !self.subscribed_only
     }
 
     /// Whether new requests may take it; if the caller `waits`, whether it was opened for a waiter.
     pub(super) fn serves(&self, waits: bool) -> bool {
-        let is_blocked = self.unanswered.iter().any(|request| request.effect == Effect::Waits);
+        let is_blocked = self
+            .unanswered
+            .iter()
+            .any(|request| request.effect == Effect::Waits);
         self.works() && !is_blocked && (!waits || self.push != Push::Untried)
     }
 
     /// Whether a request has had no reply for `limit`.
     pub(super) fn is_stalled(&self, limit: Duration) -> bool {
-        self.unanswered.first().is_some_and(|oldest| clock::now() >= oldest.since + limit)
+        self.unanswered
+            .first()
+            .is_some_and(|oldest| clock::now() >= oldest.since + limit)
     }
 
     /// Whether it takes requests, and has answered each within `limit`.
@@ -122,7 +129,11 @@ impl ConnectionState {
 
     pub(super) fn begin(&mut self, effect: Effect) -> u64 {
         self.sent += 1;
-        self.unanswered.push(Unanswered { number: self.sent, effect, since: clock::now() });
+        self.unanswered.push(Unanswered {
+            number: self.sent,
+            effect,
+            since: clock::now(),
+        });
         self.sent
     }
 
@@ -132,13 +143,22 @@ impl ConnectionState {
     }
 
     pub(super) fn may_set(&self, lock: LockId) -> bool {
-        !self.broken && self.unanswered.iter().any(|request| request.effect == Effect::Sets(lock))
+        !self.broken
+            && self
+                .unanswered
+                .iter()
+                .any(|request| request.effect == Effect::Sets(lock))
     }
 
     /// The last unanswered request that may set or delete the key of `lock`.
     pub(super) fn last_effect(&self, lock: LockId) -> Option<Effect> {
-        let is_about = |effect: &Effect| matches!(*effect, Effect::Sets(of) | Effect::Frees(of) if of == lock);
-        self.unanswered.iter().rev().map(|request| request.effect).find(is_about)
+        let is_about =
+            |effect: &Effect| matches!(*effect, Effect::Sets(of) | Effect::Frees(of) if of == lock);
+        self.unanswered
+            .iter()
+            .rev()
+            .map(|request| request.effect)
+            .find(is_about)
     }
 
     /// Whether a SET of `lock` is unanswered with no release behind it.
@@ -152,8 +172,9 @@ impl ConnectionState {
         self.unanswered.iter().any(sets)
     }
 
-    /// Whether the server will read all that was sent though we exit now. While it writes a reply to a client that is gone it
-    /// closes the connection, and what it has not read by then is lost. So all but the last request must have been answered.
+    /// Whether the server will read all that was sent though we exit now. While it writes a reply
+    /// to a client that is gone it closes the connection, and what it has not read by then is lost.
+    /// So all but the last request must have been answered.
     pub(super) fn will_be_read(&self) -> bool {
         self.broken || self.unanswered.len() <= 1
     }
@@ -163,10 +184,17 @@ impl ConnectionState {
         self.unanswered.len() as u64 != self.sent
     }
 
-    /// The time until which an rlock that exits waits for that. A server that takes longer for a reply may hang.
+    /// The time until which an rlock that exits waits for that. A server that takes longer for a
+    /// reply may hang.
     pub(super) fn patience(&self) -> Option<Instant> {
-        let patience = if self.has_answered() { SLOW } else { FIRST_REPLY };
-        self.unanswered.first().map(|oldest| oldest.since + patience)
+        let patience = if self.has_answered() {
+            SLOW
+        } else {
+            FIRST_REPLY
+        };
+        self.unanswered
+            .first()
+            .map(|oldest| oldest.since + patience)
     }
 
     /// Whether no SET and no release of `lock` is unanswered, or the connection is broken.
@@ -176,6 +204,10 @@ impl ConnectionState {
 
     /// The same for all locks.
     pub(super) fn is_settled_for_all(&self) -> bool {
-        self.broken || self.unanswered.iter().all(|request| request.effect == Effect::None)
+        self.broken
+            || self
+                .unanswered
+                .iter()
+                .all(|request| request.effect == Effect::None)
     }
 }

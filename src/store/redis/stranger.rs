@@ -23,39 +23,67 @@ const EMPTY_HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
 const LOOK: Duration = Duration::from_millis(250);
 const SHARE: u32 = 4;
 
-/// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that knows no scripts.
+/// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that
+/// knows no scripts.
 pub(super) async fn explained(requests: &Requests, slot: Option<Slot>, fault: Fault) -> Fault {
-    if let Some(link) = requests.pool.newest(slot).filter(|link| link.state().is_dumb()) {
-        return if link.site.connector.leads_to_tls(requests.pool.limit).await { tls() } else { fault };
+    if let Some(link) = requests
+        .pool
+        .newest(slot)
+        .filter(|link| link.state().is_dumb())
+    {
+        return if link.site.connector.leads_to_tls(requests.pool.limit).await {
+            tls()
+        } else {
+            fault
+        };
     }
     if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {
         return fault;
     }
     let mut command = redis::cmd("INFO");
     command.arg("server");
-    let told = requests.ask(Call { command, slot, least: None }).received().await.result;
+    let told = requests
+        .ask(Call {
+            command,
+            slot,
+            least: None,
+        })
+        .received()
+        .await
+        .result;
     let is_sentinel = told.is_ok_and(|told| is_sentinel(&told));
     if is_sentinel { sentinel() } else { fault }
 }
 
-/// Whether the server knows no scripts. Redis 6 quotes the name of an unknown command in another way than Redis 7.
+/// Whether the server knows no scripts. Redis 6 quotes the name of an unknown command in another
+/// way than Redis 7.
 fn is_of_scripts(why: &str) -> bool {
-    why.to_ascii_lowercase().replace('`', "'").contains("unknown command 'eval'")
+    why.to_ascii_lowercase()
+        .replace('`', "'")
+        .contains("unknown command 'eval'")
 }
 
 /// Returns the fault of a server whose first byte is that of another protocol.
 pub(super) fn of_first_byte(first: Option<u8>) -> Option<Fault> {
     match first? {
         ALERT => Some(tls()),
-        b'H' => Some(Fault::new(FaultKind::Unfit, "it speaks HTTP; write the port of a Redis server")),
+        b'H' => Some(Fault::new(
+            FaultKind::Unfit,
+            "it speaks HTTP; write the port of a Redis server",
+        )),
         _ => None,
     }
 }
 
-/// Returns the fault of a server that refuses a connection when it is opened, from the only line that it has sent. It closes the
-/// connection, often before a request is sent, so that none gets this as its reply.
+/// Returns the fault of a server that refuses a connection when it is opened, from the only line
+/// that it has sent. It closes the connection, often before a request is sent, so that none gets
+/// this as its reply.
 pub(super) fn of_only_line(line: &[u8]) -> Option<Fault> {
-    if line.iter().position(|byte| *byte == b'\n').is_some_and(|end| end + 1 < line.len()) {
+    if line
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .is_some_and(|end| end + 1 < line.len())
+    {
         return None;
     }
     if line.starts_with(b"-DENIED ") {
@@ -73,17 +101,26 @@ pub(super) async fn speaks_tls(dialing: Dialing, time: Duration) -> bool {
         stream.write_all(&EMPTY_HELLO).await.ok()?;
         stream.read_u8().await.ok()
     };
-    clock::until(clock::now() + LOOK.min(time / SHARE), Box::pin(first)).await.flatten() == Some(ALERT)
+    clock::until(clock::now() + LOOK.min(time / SHARE), Box::pin(first))
+        .await
+        .flatten()
+        == Some(ALERT)
 }
 
 /// The fault of a server that speaks TLS where none was asked for.
 pub(super) fn tls() -> Fault {
-    Fault::new(FaultKind::Unfit, "it speaks TLS; write rediss in place of redis")
+    Fault::new(
+        FaultKind::Unfit,
+        "it speaks TLS; write rediss in place of redis",
+    )
 }
 
 /// The fault of a sentinel that is named as a server.
 pub(super) fn sentinel() -> Fault {
-    Fault::new(FaultKind::Unfit, "it is a sentinel; write redis-sentinel://HOST:PORT,…/SERVICE")
+    Fault::new(
+        FaultKind::Unfit,
+        "it is a sentinel; write redis-sentinel://HOST:PORT,…/SERVICE",
+    )
 }
 
 /// Returns `fault` in the words of what the server is, if it sends the request to another server.
@@ -91,14 +128,21 @@ pub(super) fn redirecting(fault: Fault) -> Fault {
     if !Redirect::of(&fault).is_some_and(|redirect| redirect.is_of_cluster()) {
         return fault;
     }
-    Fault::new(FaultKind::Unfit, "it is part of a cluster; write redis-cluster://HOST:PORT")
+    Fault::new(
+        FaultKind::Unfit,
+        "it is part of a cluster; write redis-cluster://HOST:PORT",
+    )
 }
 
 /// Whether a reply to INFO is a sentinel's. Valkey 8 has a name of its own for the mode.
 pub(super) fn is_sentinel(info: &Value) -> bool {
-    let Value::BulkString(text) = info else { return false };
-    let is_mode = |line: &[u8]| [&b"redis_mode:sentinel"[..], b"server_mode:sentinel"].contains(&line);
-    text.split(|byte| *byte == b'\n').any(|line| is_mode(line.trim_ascii()))
+    let Value::BulkString(text) = info else {
+        return false;
+    };
+    let is_mode =
+        |line: &[u8]| [&b"redis_mode:sentinel"[..], b"server_mode:sentinel"].contains(&line);
+    text.split(|byte| *byte == b'\n')
+        .any(|line| is_mode(line.trim_ascii()))
 }
 
 #[cfg(test)]
@@ -108,26 +152,51 @@ mod tests {
     #[test]
     fn a_sentinel_is_known_by_its_mode() {
         let info = |text: &str| is_sentinel(&Value::BulkString(text.as_bytes().to_vec()));
-        assert!(info("# Server\r\nredis_mode:sentinel\r\n") && info("server_mode:sentinel\r\nos:Linux\r\n"));
-        assert!(!info("redis_mode:standalone\r\n") && !info("name:redis_mode:sentinel") && !is_sentinel(&Value::Nil));
+        assert!(
+            info("# Server\r\nredis_mode:sentinel\r\n")
+                && info("server_mode:sentinel\r\nos:Linux\r\n")
+        );
+        assert!(
+            !info("redis_mode:standalone\r\n")
+                && !info("name:redis_mode:sentinel")
+                && !is_sentinel(&Value::Nil)
+        );
     }
 
     #[test]
     fn a_server_that_refuses_connections_is_known_by_its_first_bytes() {
         let kind = |first: &str| of_only_line(first.as_bytes()).map(|fault| fault.kind);
-        assert_eq!(kind("-DENIED Redis is running in protected mode because"), Some(FaultKind::Unfit));
-        assert_eq!(kind("-ERR max number of clients reached\r\n"), Some(FaultKind::Unavailable));
-        for reply in ["-NOAUTH Authentication required.\r\n", "-ERR unknown command\r\n", "+OK\r\n", "-DENIEDX", ""] {
+        assert_eq!(
+            kind("-DENIED Redis is running in protected mode because"),
+            Some(FaultKind::Unfit)
+        );
+        assert_eq!(
+            kind("-ERR max number of clients reached\r\n"),
+            Some(FaultKind::Unavailable)
+        );
+        for reply in [
+            "-NOAUTH Authentication required.\r\n",
+            "-ERR unknown command\r\n",
+            "+OK\r\n",
+            "-DENIEDX",
+            "",
+        ] {
             assert_eq!(kind(reply), None, "{reply}");
         }
     }
 
     #[test]
     fn a_server_without_scripts_is_known_by_its_words() {
-        for why in ["ERR unknown command 'EVAL', with args", "ERR unknown command `EVAL`, with args"] {
+        for why in [
+            "ERR unknown command 'EVAL', with args",
+            "ERR unknown command `EVAL`, with args",
+        ] {
             assert!(is_of_scripts(why), "{why}");
         }
-        assert!(!is_of_scripts("ERR unknown command 'GET'") && !is_of_scripts("NOPERM no permission to run 'eval'"));
+        assert!(
+            !is_of_scripts("ERR unknown command 'GET'")
+                && !is_of_scripts("NOPERM no permission to run 'eval'")
+        );
     }
 
     #[test]
@@ -136,7 +205,11 @@ mod tests {
             assert_eq!(of_first_byte(Some(*first)), None);
         }
         assert_eq!(of_first_byte(None), None);
-        let why = |first| of_first_byte(Some(first)).map(|fault| fault.why).unwrap_or_default();
+        let why = |first| {
+            of_first_byte(Some(first))
+                .map(|fault| fault.why)
+                .unwrap_or_default()
+        };
         assert!(why(b'H').contains("HTTP") && why(0x15).contains("rediss"));
     }
 }

@@ -1,4 +1,5 @@
-//! Two locks on one server, which is simulated below the reply parser: what concerns one must not touch the other.
+//! Two locks on one server, which is simulated below the reply parser: what concerns one must not
+//! touch the other.
 
 mod members;
 mod memory;
@@ -44,16 +45,27 @@ fn key() -> Key {
 }
 
 fn term() -> Term {
-    let options = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: Some(LIMIT), kill_after: None };
+    let options = ScheduleOptions {
+        ttl: TTL,
+        drift: 0.01,
+        node_timeout: Some(LIMIT),
+        kill_after: None,
+    };
     Schedule::new(options).unwrap().term()
 }
 
 fn server_over(dial: Dial) -> RedisServer {
     let connector = Connector::over(Endpoint::Unix("/simulated".into()).into(), dial);
-    RedisServer::at("simulated".to_owned(), Place::fixed(connector), LIMIT, REPLY_LIMIT)
+    RedisServer::at(
+        "simulated".to_owned(),
+        Place::fixed(connector),
+        LIMIT,
+        REPLY_LIMIT,
+    )
 }
 
-/// A server that takes connections once it is let, answers every script with a grant, and says what it is told to.
+/// A server that takes connections once it is let, answers every script with a grant, and says what
+/// it is told to.
 #[derive(Clone, Default)]
 struct Simulated {
     lets_in: Arc<Notify>,
@@ -85,7 +97,8 @@ impl Simulated {
 
     fn say(&self, channel: &str, word: &str) {
         let (channels, words) = (channel.len(), word.len());
-        let push = format!(">3\r\n$7\r\nmessage\r\n${channels}\r\n{channel}\r\n${words}\r\n{word}\r\n");
+        let push =
+            format!(">3\r\n$7\r\nmessage\r\n${channels}\r\n{channel}\r\n${words}\r\n{word}\r\n");
         self.say_bytes(&push);
     }
 
@@ -100,11 +113,19 @@ impl Simulated {
     }
 
     fn was_asked(&self, text: &str) -> bool {
-        self.asked.lock().unwrap().iter().any(|asked| asked.contains(text))
+        self.asked
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|asked| asked.contains(text))
     }
 }
 
-async fn serve(simulated: Simulated, stream: DuplexStream, mut said: mpsc::UnboundedReceiver<Vec<u8>>) {
+async fn serve(
+    simulated: Simulated,
+    stream: DuplexStream,
+    mut said: mpsc::UnboundedReceiver<Vec<u8>>,
+) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = BufReader::new(reader);
     loop {
@@ -133,7 +154,11 @@ fn operation(words: &[String]) -> &str {
 impl Simulated {
     fn note(&self, words: &[String]) {
         if words[0] == "EVALSHA" {
-            self.asked.lock().unwrap().push(format!("{} {}", operation(words), words[3..].join(" ")));
+            self.asked.lock().unwrap().push(format!(
+                "{} {}",
+                operation(words),
+                words[3..].join(" ")
+            ));
         }
     }
 
@@ -148,8 +173,15 @@ impl Simulated {
                 "*3\r\n*3\r\n$7\r\ngranted\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n".to_owned()
             }
             "SUBSCRIBE" => {
-                self.asked.lock().unwrap().push(format!("subscribe {}", words[1]));
-                format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{}\r\n:1\r\n", words[1].len(), words[1])
+                self.asked
+                    .lock()
+                    .unwrap()
+                    .push(format!("subscribe {}", words[1]));
+                format!(
+                    ">3\r\n$9\r\nsubscribe\r\n${}\r\n{}\r\n:1\r\n",
+                    words[1].len(),
+                    words[1]
+                )
             }
             "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
             _ => "+OK\r\n".to_owned(),
@@ -158,7 +190,10 @@ impl Simulated {
 }
 
 fn claim(name: &str, waits: bool) -> Claim {
-    let waiter = Waiter { id: Uuid::new_v4(), ..Waiter::example(1) };
+    let waiter = Waiter {
+        id: Uuid::new_v4(),
+        ..Waiter::example(1)
+    };
     Claim {
         key: Key::new("", name).unwrap(),
         token: Token::fresh(),
@@ -166,7 +201,11 @@ fn claim(name: &str, waits: bool) -> Claim {
         fence_hint: 7,
         term: term(),
         min_uptime: None,
-        ticket: waits.then_some(Ticket { waiter, number: 1, supersedes: None }),
+        ticket: waits.then_some(Ticket {
+            waiter,
+            number: 1,
+            supersedes: None,
+        }),
         index: 0,
         is_exact: false,
         outer: Vec::new(),
@@ -190,15 +229,24 @@ fn a_release_that_no_connection_takes_is_not_written() {
             let dial: Dial = Arc::new(move |_, _| {
                 let mut connections = connections.lock().unwrap();
                 if !connections.is_empty() {
-                    return Box::pin(async { Err(Fault::new(FaultKind::Unavailable, "cannot connect")) });
+                    return Box::pin(async {
+                        Err(Fault::new(FaultKind::Unavailable, "cannot connect"))
+                    });
                 }
                 let (ours, theirs) = duplex(1 << 20);
-                let serving = tokio::spawn(serve(Simulated::default(), theirs, mpsc::unbounded_channel().1));
+                let serving = tokio::spawn(serve(
+                    Simulated::default(),
+                    theirs,
+                    mpsc::unbounded_channel().1,
+                ));
                 connections.push(serving.abort_handle());
                 Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
             });
             let (node, claim) = (server_over(dial).node(), claim("job", false));
-            assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+            assert!(matches!(
+                node.acquire(&claim).await.vote,
+                Vote::Granted { .. }
+            ));
             if is_gone {
                 opened.lock().unwrap()[0].abort();
                 assert_eq!(node.next().await, Hint::Changed);
@@ -216,20 +264,34 @@ fn a_holder_whose_connection_gave_way_to_a_waiters_hears_the_end_of_that() {
         let connections = Arc::clone(&opened);
         let dial: Dial = Arc::new(move |_, _| {
             let (ours, theirs) = duplex(1 << 20);
-            let serving = tokio::spawn(serve(Simulated::default(), theirs, mpsc::unbounded_channel().1));
+            let serving = tokio::spawn(serve(
+                Simulated::default(),
+                theirs,
+                mpsc::unbounded_channel().1,
+            ));
             connections.lock().unwrap().push(serving.abort_handle());
             Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
         });
         let server = server_over(dial);
         let (holder, waiter) = (server.node(), server.node());
         let mut hint = holder.next();
-        assert!(matches!(holder.acquire(&claim("a", false)).await.vote, Vote::Granted { .. }));
+        assert!(matches!(
+            holder.acquire(&claim("a", false)).await.vote,
+            Vote::Granted { .. }
+        ));
         assert!(futures_util::poll!(&mut hint).is_pending());
         waiter.acquire(&claim("b", true)).await;
-        assert_eq!(opened.lock().unwrap().len(), 2, "the waiter has a connection that can be told something");
+        assert_eq!(
+            opened.lock().unwrap().len(),
+            2,
+            "the waiter has a connection that can be told something"
+        );
         assert!(futures_util::poll!(&mut hint).is_pending());
         opened.lock().unwrap()[1].abort();
-        assert_eq!(clock::until(clock::now() + LIMIT, hint).await, Some(Hint::Changed));
+        assert_eq!(
+            clock::until(clock::now() + LIMIT, hint).await,
+            Some(Hint::Changed)
+        );
     });
 }
 
@@ -252,7 +314,10 @@ fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
     virtual_time::run(async {
         let simulated = Simulated::default();
         let server = simulated.server();
-        let ([a, b], [of_a, of_b]) = ([server.node(), server.node()], ["a", "b"].map(|name| claim(name, false)));
+        let ([a, b], [of_a, of_b]) = (
+            [server.node(), server.node()],
+            ["a", "b"].map(|name| claim(name, false)),
+        );
         // Neither is sent yet: there is no connection.
         let (acquired_a, acquired_b) = (a.acquire(&of_a), b.acquire(&of_b));
         tokio::task::yield_now().await;
@@ -265,8 +330,14 @@ fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
         };
         assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
         assert!(matches!(released.await, ReleaseReply::Released));
-        let told = |kind: &str, of: &Claim| simulated.was_asked(&format!("{kind} {} ", of.key.stored()));
-        assert!(told("take", &of_b) && !told("take", &of_a) && told("release", &of_a) && !told("release", &of_b));
+        let told =
+            |kind: &str, of: &Claim| simulated.was_asked(&format!("{kind} {} ", of.key.stored()));
+        assert!(
+            told("take", &of_b)
+                && !told("take", &of_a)
+                && told("release", &of_a)
+                && !told("release", &of_b)
+        );
         assert_eq!(simulated.connections(), 1, "both use one connection");
     });
 }
@@ -277,13 +348,21 @@ fn a_wake_up_reaches_the_waiter_on_whose_channel_it_comes_and_no_other() {
         let simulated = Simulated::default();
         simulated.lets_in.notify_one();
         let server = simulated.server();
-        let ([a, b], [of_a, of_b]) = ([server.node(), server.node()], ["a", "b"].map(|name| claim(name, true)));
+        let ([a, b], [of_a, of_b]) = (
+            [server.node(), server.node()],
+            ["a", "b"].map(|name| claim(name, true)),
+        );
         for (node, claim) in [(&a, &of_a), (&b, &of_b)] {
             assert_ne!(node.wakes(), Wakes::Yes);
-            assert!(matches!(node.acquire(claim).await.vote, Vote::Granted { .. }));
+            assert!(matches!(
+                node.acquire(claim).await.vote,
+                Vote::Granted { .. }
+            ));
             assert_eq!(node.wakes(), Wakes::Yes);
         }
-        let channel = of_b.key.wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
+        let channel = of_b
+            .key
+            .wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
         assert!(simulated.was_asked(&format!("subscribe {channel}")));
         simulated.say(&channel, "go");
         assert_eq!(b.next().await, Hint::Woken(Wake::YourTurn));
@@ -300,13 +379,20 @@ fn a_connection_whose_oldest_request_has_no_reply_in_time_is_not_asked_again() {
         simulated.lets_in.notify_one();
         let server = simulated.server();
         let (a, b) = (server.node(), server.node());
-        assert!(matches!(a.acquire(&claim("a", false)).await.vote, Vote::Granted { .. }));
+        assert!(matches!(
+            a.acquire(&claim("a", false)).await.vote,
+            Vote::Granted { .. }
+        ));
         simulated.hangs.store(true, Ordering::Relaxed);
         drop(b.acquire(&claim("b", false)));
         tokio::time::sleep(LIMIT / 2).await;
         drop(a.observe(&claim("a", false).key, Look::default()));
         tokio::time::sleep(LIMIT / 4).await;
-        assert_eq!(simulated.connections(), 1, "the oldest request still has time");
+        assert_eq!(
+            simulated.connections(),
+            1,
+            "the oldest request still has time"
+        );
         tokio::time::sleep(LIMIT / 4).await;
         drop(a.observe(&claim("a", false).key, Look::default()));
         tokio::time::sleep(LIMIT / 4).await;
@@ -320,7 +406,10 @@ fn a_release_goes_behind_its_set_though_other_requests_take_another_connection_b
         let simulated = Simulated::default();
         simulated.lets_in.notify_one();
         let node = simulated.server().node();
-        assert!(matches!(node.acquire(&claim("a", false)).await.vote, Vote::Granted { .. }));
+        assert!(matches!(
+            node.acquire(&claim("a", false)).await.vote,
+            Vote::Granted { .. }
+        ));
         simulated.hangs.store(true, Ordering::Relaxed);
         let again = claim("a", false);
         drop(node.acquire(&again));
@@ -331,8 +420,14 @@ fn a_release_goes_behind_its_set_though_other_requests_take_another_connection_b
         drop(node.release(&again.release(QueueAction::None)));
         tokio::time::sleep(LIMIT / 4).await;
         let asked = simulated.asked.lock().unwrap();
-        let releases = asked.iter().filter(|asked| asked.starts_with("release")).count();
-        assert_eq!(releases, 2, "one behind the SET, one on the connection that is used now: {asked:?}");
+        let releases = asked
+            .iter()
+            .filter(|asked| asked.starts_with("release"))
+            .count();
+        assert_eq!(
+            releases, 2,
+            "one behind the SET, one on the connection that is used now: {asked:?}"
+        );
     });
 }
 
@@ -342,7 +437,10 @@ fn a_waiter_leaves_behind_a_release_that_would_put_it_back_into_the_queue() {
         let simulated = Simulated::default();
         simulated.lets_in.notify_one();
         let (node, claim) = (simulated.server().node(), claim("a", true));
-        assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+        assert!(matches!(
+            node.acquire(&claim).await.vote,
+            Vote::Granted { .. }
+        ));
         simulated.hangs.store(true, Ordering::Relaxed);
         let ticket = claim.ticket.clone().unwrap();
         drop(node.release(&claim.release(QueueAction::Keep(ticket.clone()))));
@@ -353,8 +451,14 @@ fn a_waiter_leaves_behind_a_release_that_would_put_it_back_into_the_queue() {
         drop(node.release(&claim.release(QueueAction::Leave(ticket.waiter))));
         tokio::time::sleep(LIMIT / 4).await;
         let asked = simulated.asked.lock().unwrap();
-        let releases = asked.iter().filter(|asked| asked.starts_with("release")).count();
-        assert_eq!(releases, 3, "the first one, one behind it, and one on the connection that is used now: {asked:?}");
+        let releases = asked
+            .iter()
+            .filter(|asked| asked.starts_with("release"))
+            .count();
+        assert_eq!(
+            releases, 3,
+            "the first one, one behind it, and one on the connection that is used now: {asked:?}"
+        );
     });
 }
 
@@ -370,7 +474,10 @@ fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
                         let count = theirs.read(&mut buffer).await.unwrap();
                         said.extend_from_slice(&buffer[..count]);
                     }
-                    theirs.write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n").await.unwrap();
+                    theirs
+                        .write_all(b"-ERR Protocol error: unauthenticated multibulk length\r\n")
+                        .await
+                        .unwrap();
                 });
                 Ok(Box::new(ours) as Box<dyn Stream>)
             })
@@ -380,26 +487,36 @@ fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
         let replies = [node.renew(&renew), node.renew(&renew)];
         for reply in replies {
             let renewal = reply.await;
-            assert!(matches!(&renewal, Renewal::Failed(fault) if fault.kind == FaultKind::Refused), "{renewal:?}");
+            assert!(
+                matches!(&renewal, Renewal::Failed(fault) if fault.kind == FaultKind::Refused),
+                "{renewal:?}"
+            );
         }
     });
 }
 
-/// A server that reads a request, answers it late, and would lose what follows if the client were gone by then.
+/// A server that reads a request, answers it late, and would lose what follows if the client were
+/// gone by then.
 #[test]
 fn a_server_has_caught_up_once_what_went_before_the_release_is_answered() {
-    // Whether the server has answered anything and whether it answers late; how long it takes to catch up.
+    // Whether the server has answered anything and whether it answers late; how long it takes to
+    // catch up.
     const LATE: Duration = Duration::from_millis(80);
-    for (answered, late, expected) in
-        [(true, true, LATE), (true, false, Duration::from_millis(100)), (false, false, Duration::from_millis(20))]
-    {
+    for (answered, late, expected) in [
+        (true, true, LATE),
+        (true, false, Duration::from_millis(100)),
+        (false, false, Duration::from_millis(20)),
+    ] {
         virtual_time::run(async move {
             let simulated = Simulated::default();
             simulated.lets_in.notify_one();
             let server = simulated.server();
             let (node, claim) = (server.node(), claim("a", false));
             if answered {
-                assert!(matches!(node.acquire(&claim).await.vote, Vote::Granted { .. }));
+                assert!(matches!(
+                    node.acquire(&claim).await.vote,
+                    Vote::Granted { .. }
+                ));
             }
             simulated.hangs.store(true, Ordering::Relaxed);
             let begun = clock::now();

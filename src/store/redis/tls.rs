@@ -1,4 +1,5 @@
-//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and the certificate of `--cert`.
+//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and
+//! the certificate of `--cert`.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -34,7 +35,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the certificates of the PEM file `cert`, and the first private key of `key`. `key_name` is its path.
+    /// Reads the certificates of the PEM file `cert`, and the first private key of `key`.
+    /// `key_name` is its path.
     pub fn read(cert: &Path, key: File, key_name: &Path) -> Result<Self, String> {
         let fail = |why: &dyn Display| format!("--cert {}: {why}", shown(cert));
         let pem = open_limited(cert).map_err(|error| fail(&error))?;
@@ -46,15 +48,16 @@ impl Identity {
         }
         let fail = |why: &dyn Display| format!("--cert-key {}: {why}", shown(key_name));
         let pem = read_limited(key).map_err(|error| fail(&error))?;
-        let key = PrivateKeyDer::from_pem_slice(&pem)
-            .map_err(|_| fail(&"there is no PEM private key in it, or only one with a passphrase"))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+            fail(&"there is no PEM private key in it, or only one with a passphrase")
+        })?;
         Ok(Self { chain, key })
     }
 }
 
 impl Trust {
-    /// Trusts the issuers in the PEM file `ca`, or the system's, and shows `identity`. The server's certificate must be valid
-    /// for `server_name`, if there is one.
+    /// Trusts the issuers in the PEM file `ca`, or the system's, and shows `identity`. The server's
+    /// certificate must be valid for `server_name`, if there is one.
     pub fn new(
         ca: Option<&Path>,
         identity: Option<Identity>,
@@ -66,7 +69,9 @@ impl Trust {
             let pem = open_limited(file).map_err(|error| fail(&error))?;
             for certificate in CertificateDer::pem_slice_iter(&pem) {
                 let certificate = certificate.map_err(|error| fail(&of_pem(&error)))?;
-                roots.add(certificate).map_err(|error| fail(&wrong_file(&error)))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| fail(&wrong_file(&error)))?;
             }
             if roots.is_empty() {
                 return Err(fail(&NO_CERTIFICATE));
@@ -80,10 +85,11 @@ impl Trust {
             }
         }
         // ring is named: the crate panics if two providers are compiled in and none is chosen.
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots);
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| error.to_string())?
+                .with_root_certificates(roots);
         let config = match identity {
             None => config.with_no_client_auth(),
             Some(Identity { chain, key }) => {
@@ -91,19 +97,35 @@ impl Trust {
                 config.with_client_auth_cert(chain, key).map_err(fail)?
             }
         };
-        Ok(Self { config: Arc::new(config), server_name })
+        Ok(Self {
+            config: Arc::new(config),
+            server_name,
+        })
     }
 
-    /// Shakes hands with `host` over `stream`. No request is sent before its certificate is verified.
+    /// Shakes hands with `host` over `stream`. No request is sent before its certificate is
+    /// verified.
     pub async fn handshake<S>(&self, host: &str, stream: S) -> Result<TlsStream<S>, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let name =
-            self.server_name.clone().map_or_else(|| ServerName::try_from(host.to_owned()), Ok).map_err(|_| {
-                Fault::new(FaultKind::Unfit, format!("{} is no name that a certificate could have", escape::text(host)))
+        let name = self
+            .server_name
+            .clone()
+            .map_or_else(|| ServerName::try_from(host.to_owned()), Ok)
+            .map_err(|_| {
+                Fault::new(
+                    FaultKind::Unfit,
+                    format!(
+                        "{} is no name that a certificate could have",
+                        escape::text(host)
+                    ),
+                )
             })?;
-        TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(|error| failed(&error))
+        TlsConnector::from(Arc::clone(&self.config))
+            .connect(name, stream)
+            .await
+            .map_err(|error| failed(&error))
     }
 }
 
@@ -122,7 +144,10 @@ fn read_limited(file: File) -> io::Result<Vec<u8>> {
     let mut pem = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut pem)?;
     if pem.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
+        return Err(io::Error::other(format!(
+            "it is larger than {} MiB",
+            LARGEST >> 20
+        )));
     }
     Ok(pem)
 }
@@ -145,13 +170,19 @@ fn wrong_file(error: &Error) -> String {
 
 /// The fault of a server without TLS.
 pub(super) fn no_tls() -> Fault {
-    Fault::new(FaultKind::Unfit, "it does not speak TLS; write redis:// if that is meant")
+    Fault::new(
+        FaultKind::Unfit,
+        "it does not speak TLS; write redis:// if that is meant",
+    )
 }
 
 /// The fault of a handshake that failed.
 fn failed(error: &io::Error) -> Fault {
     let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
-        return Fault::new(FaultKind::Unavailable, format!("TLS handshake: {}", escape::text(&error.to_string())));
+        return Fault::new(
+            FaultKind::Unavailable,
+            format!("TLS handshake: {}", escape::text(&error.to_string())),
+        );
     };
     match error {
         Error::InvalidMessage(_) => no_tls(),
@@ -166,19 +197,37 @@ fn failed(error: &io::Error) -> Fault {
 /// The fault of a server whose certificate is refused.
 fn untrusted(why: &CertificateError) -> Fault {
     let (why, remedy) = match why {
-        CertificateError::UnknownIssuer => ("its issuer is unknown".to_owned(), "give its issuer with --ca"),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            ("it has expired".to_owned(), "see its dates, and this machine's clock")
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            ("it is not valid yet".to_owned(), "see its dates, and this machine's clock")
-        }
-        CertificateError::NotValidForNameContext { expected, presented } => {
+        CertificateError::UnknownIssuer => (
+            "its issuer is unknown".to_owned(),
+            "give its issuer with --ca",
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => (
+            "it has expired".to_owned(),
+            "see its dates, and this machine's clock",
+        ),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => (
+            "it is not valid yet".to_owned(),
+            "see its dates, and this machine's clock",
+        ),
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
             // The library shows a name as DnsName("h").
-            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect::<Vec<_>>();
-            let names = if names.is_empty() { "no name".to_owned() } else { escape::short(&names.join(", ")) };
+            let names = presented
+                .iter()
+                .map(|name| name.split('"').nth(1).unwrap_or(name))
+                .collect::<Vec<_>>();
+            let names = if names.is_empty() {
+                "no name".to_owned()
+            } else {
+                escape::short(&names.join(", "))
+            };
             (
-                format!("it is for {names}, not for {}", escape::text(&expected.to_str())),
+                format!(
+                    "it is for {names}, not for {}",
+                    escape::text(&expected.to_str())
+                ),
                 "give the name that it has, in the address or with --tls-server-name",
             )
         }
@@ -187,14 +236,20 @@ fn untrusted(why: &CertificateError) -> Fault {
             "give the server one of X.509 version 3, with a subjectAltName, that is no CA's own",
         ),
     };
-    Fault::new(FaultKind::Refused, format!("its certificate is not trusted: {why}")).with_remedy(remedy)
+    Fault::new(
+        FaultKind::Refused,
+        format!("its certificate is not trusted: {why}"),
+    )
+    .with_remedy(remedy)
 }
 
-/// The fault of a server that refuses the certificate it was shown, or asks for one. With TLS 1.3 a client learns of that only from
-/// the first reply.
+/// The fault of a server that refuses the certificate it was shown, or asks for one. With TLS 1.3 a
+/// client learns of that only from the first reply.
 pub(super) fn refused_certificate(error: &Error) -> Option<Fault> {
     use AlertDescription as Alert;
-    let Error::AlertReceived(alert) = error else { return None };
+    let Error::AlertReceived(alert) = error else {
+        return None;
+    };
     match alert {
         Alert::CertificateRequired => Some(
             Fault::new(FaultKind::Refused, "it asks for a client certificate")
@@ -207,8 +262,11 @@ pub(super) fn refused_certificate(error: &Error) -> Option<Fault> {
         | Alert::CertificateUnknown
         | Alert::UnknownCA
         | Alert::AccessDenied => Some(
-            Fault::new(FaultKind::Refused, format!("it does not accept the certificate of --cert: {alert:?}"))
-                .with_remedy("see its issuer, its dates and its use"),
+            Fault::new(
+                FaultKind::Refused,
+                format!("it does not accept the certificate of --cert: {alert:?}"),
+            )
+            .with_remedy("see its issuer, its dates and its use"),
         ),
         _ => None,
     }
@@ -225,31 +283,72 @@ mod tests {
     #[test]
     fn each_cause_has_its_remedy() {
         for (error, told, remedy) in [
-            (Error::InvalidCertificate(CertificateError::UnknownIssuer), "its issuer is unknown", "--ca"),
-            (Error::InvalidCertificate(CertificateError::Expired), "it has expired", "clock"),
-            (Error::InvalidCertificate(CertificateError::NotValidYet), "it is not valid yet", "clock"),
+            (
+                Error::InvalidCertificate(CertificateError::UnknownIssuer),
+                "its issuer is unknown",
+                "--ca",
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::Expired),
+                "it has expired",
+                "clock",
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::NotValidYet),
+                "it is not valid yet",
+                "clock",
+            ),
             (
                 Error::InvalidCertificate(CertificateError::NotValidForNameContext {
                     expected: ServerName::try_from("10.0.0.5").unwrap(),
-                    presented: vec!["DnsName(\"a\")".to_owned(), "IpAddress(10.0.0.1)".to_owned()],
+                    presented: vec![
+                        "DnsName(\"a\")".to_owned(),
+                        "IpAddress(10.0.0.1)".to_owned(),
+                    ],
                 }),
                 "it is for a, IpAddress(10.0.0.1), not for 10.0.0.5",
                 "--tls-server-name",
             ),
-            (Error::InvalidCertificate(CertificateError::BadSignature), "BadSignature", "subjectAltName"),
+            (
+                Error::InvalidCertificate(CertificateError::BadSignature),
+                "BadSignature",
+                "subjectAltName",
+            ),
             (
                 Error::AlertReceived(AlertDescription::CertificateRequired),
                 "asks for a client certificate",
                 "--cert-key",
             ),
-            (Error::AlertReceived(AlertDescription::UnknownCA), "--cert: UnknownCA", "its issuer"),
-            (Error::AlertReceived(AlertDescription::HandshakeFailure), "HandshakeFailure", "TLS settings"),
+            (
+                Error::AlertReceived(AlertDescription::UnknownCA),
+                "--cert: UnknownCA",
+                "its issuer",
+            ),
+            (
+                Error::AlertReceived(AlertDescription::HandshakeFailure),
+                "HandshakeFailure",
+                "TLS settings",
+            ),
         ] {
             let fault = of(error);
-            assert!(fault.kind == FaultKind::Refused && fault.why.contains(told), "{fault}");
-            assert!(fault.remedy.is_some_and(|cure| cure.contains(remedy)), "{fault:?}");
+            assert!(
+                fault.kind == FaultKind::Refused && fault.why.contains(told),
+                "{fault}"
+            );
+            assert!(
+                fault.remedy.is_some_and(|cure| cure.contains(remedy)),
+                "{fault:?}"
+            );
         }
-        assert_eq!(of(Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)), no_tls());
-        assert_eq!(failed(&io::ErrorKind::UnexpectedEof.into()).kind, FaultKind::Unavailable);
+        assert_eq!(
+            of(Error::InvalidMessage(
+                rustls::InvalidMessage::InvalidContentType
+            )),
+            no_tls()
+        );
+        assert_eq!(
+            failed(&io::ErrorKind::UnexpectedEof.into()).kind,
+            FaultKind::Unavailable
+        );
     }
 }

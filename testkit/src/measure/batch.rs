@@ -44,28 +44,45 @@ impl Drop for Process {
 }
 
 impl Batch {
-    /// Starts a holder, then one waiter after the other, each only when the one before it is enqueued. Their labels are
-    /// 0, 1, 2, …, and each waiter will hold the lock for `stay`.
+    /// Starts a holder, then one waiter after the other, each only when the one before it is
+    /// enqueued. Their labels are 0, 1, 2, …, and each waiter will hold the lock for `stay`.
     pub fn form(locker: &mut dyn Locker, place: Place, waiters: usize, stay: &str) -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let (log, fifo) = (place.dir.join(format!("log-{number}")), place.dir.join(format!("gate-{number}")));
+        let (log, fifo) = (
+            place.dir.join(format!("log-{number}")),
+            place.dir.join(format!("gate-{number}")),
+        );
         mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR)?;
         let start = |mut command: Command, label: usize, stay: &str| -> Result<Process> {
-            command.arg(place.witness).arg(&log).args([&label.to_string(), stay]);
+            command
+                .arg(place.witness)
+                .arg(&log)
+                .args([&label.to_string(), stay]);
             Ok(Process(command.stdout(Stdio::null()).spawn()?))
         };
         let holder = start(locker.holder(), 0, &fifo.to_string_lossy())?;
         // Without a reader, which is the holder's command, this fails.
         let gate = until("the holder runs", || {
-            Ok(OpenOptions::new().write(true).custom_flags(nix::libc::O_NONBLOCK).open(&fifo).ok())
+            Ok(OpenOptions::new()
+                .write(true)
+                .custom_flags(nix::libc::O_NONBLOCK)
+                .open(&fifo)
+                .ok())
         })?;
-        let mut batch = Self { holder, waiters: Vec::with_capacity(waiters), gate, log: log.clone() };
+        let mut batch = Self {
+            holder,
+            waiters: Vec::with_capacity(waiters),
+            gate,
+            log: log.clone(),
+        };
         for label in 1..=waiters {
             let waiter = start(locker.command(), label, stay)?;
             let pid = waiter.0.id().cast_signed();
             batch.waiters.push(waiter);
-            until("a waiter is enqueued", || Ok(locker.is_enqueued(label, pid)?.then_some(())))?;
+            until("a waiter is enqueued", || {
+                Ok(locker.is_enqueued(label, pid)?.then_some(()))
+            })?;
         }
         Ok(batch)
     }
@@ -77,10 +94,13 @@ impl Batch {
 
     /// Returns the processes that wait.
     pub fn waiters(&self) -> impl Iterator<Item = i32> {
-        self.waiters.iter().map(|waiter| waiter.0.id().cast_signed())
+        self.waiters
+            .iter()
+            .map(|waiter| waiter.0.id().cast_signed())
     }
 
-    /// Ends the holder's command, waits until all others have run one after another, and returns what the witness saw.
+    /// Ends the holder's command, waits until all others have run one after another, and returns
+    /// what the witness saw.
     pub fn run(self) -> Result<Log> {
         let log = self.run_beside()?;
         ensure!(log.overlaps() == 0, "{} overlaps", log.overlaps());
@@ -89,7 +109,12 @@ impl Batch {
 
     /// The same for waiters of which some may run at the same time.
     pub fn run_beside(self) -> Result<Log> {
-        let Self { holder, waiters, gate, log } = self;
+        let Self {
+            holder,
+            waiters,
+            gate,
+            log,
+        } = self;
         drop(gate);
         let all = waiters.len() + 1;
         for mut process in std::iter::once(holder).chain(waiters) {
@@ -97,7 +122,11 @@ impl Batch {
             ensure!(status.success(), "one of a batch: {status}");
         }
         let log = Log::read(&log)?;
-        ensure!(log.stays().len() == all, "{} of {all} ran", log.stays().len());
+        ensure!(
+            log.stays().len() == all,
+            "{} of {all} ran",
+            log.stays().len()
+        );
         Ok(log)
     }
 }

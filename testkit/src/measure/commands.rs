@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 
-/// Commands that only clients send. INFO counts the calls of scripts too, and no script here calls any of these.
+/// Commands that only clients send. INFO counts the calls of scripts too, and no script here calls
+/// any of these.
 const BY_CLIENTS: [&str; 14] = [
     "auth",
     "client|setinfo",
@@ -20,7 +21,8 @@ const BY_CLIENTS: [&str; 14] = [
     "waitaof",
 ];
 
-/// Returns the number of commands that clients have sent so far. `also` has further commands that no script of theirs calls.
+/// Returns the number of commands that clients have sent so far. `also` has further commands that
+/// no script of theirs calls.
 pub fn sent(server: &mut redis::Connection, also: &[&str]) -> Result<u64> {
     let text: String = redis::cmd("INFO").arg("commandstats").query(server)?;
     let calls = |line: &str| {

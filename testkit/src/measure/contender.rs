@@ -20,11 +20,17 @@ impl Contender {
         Self { name, argv }
     }
 
-    /// Makes a contender of `command` and more words, with the environment that all contenders have.
+    /// Makes a contender of `command` and more words, with the environment that all contenders
+    /// have.
     pub fn running(name: &'static str, command: &Command, words: &[&str]) -> Self {
         let own = std::iter::once(command.get_program()).chain(command.get_args());
         let words = own.chain(words.iter().map(OsStr::new));
-        Self::new(name, words.map(|word| word.to_string_lossy().into_owned()).collect())
+        Self::new(
+            name,
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+        )
     }
 
     /// Returns its name in the table.
@@ -35,12 +41,20 @@ impl Contender {
     /// Runs it once, and returns the time from spawn to exit; an error if it fails.
     pub fn run(&self) -> Result<Duration> {
         let mut command = clean(&self.argv[0]);
-        command.args(&self.argv[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(&self.argv[1..])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let begin = Instant::now();
         let status = command.spawn().and_then(|mut child| child.wait());
         let time = begin.elapsed();
         let status = status.with_context(|| self.name)?;
-        ensure!(status.success(), "{}: {status}; try it by hand: {}", self.name, self.argv.join(" "));
+        ensure!(
+            status.success(),
+            "{}: {status}; try it by hand: {}",
+            self.name,
+            self.argv.join(" ")
+        );
         Ok(time)
     }
 }
@@ -56,7 +70,10 @@ impl Times {
     /// Sorts `times`, of which there is at least one.
     pub fn new(name: &'static str, mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
-        Self { name, sorted: times }
+        Self {
+            name,
+            sorted: times,
+        }
     }
 
     /// Returns the time that `percent` of all runs do not exceed (nearest rank).
@@ -76,8 +93,9 @@ impl Times {
     }
 }
 
-/// Runs each contender once a round, after some rounds to warm up, so that a machine that gets slower slows all of them.
-/// Before each run `prepare` gets the number of the round and of the contender.
+/// Runs each contender once a round, after some rounds to warm up, so that a machine that gets
+/// slower slows all of them. Before each run `prepare` gets the number of the round and of the
+/// contender.
 pub fn measure(
     contenders: &[Contender],
     warm_up: usize,
@@ -94,5 +112,9 @@ pub fn measure(
             }
         }
     }
-    Ok(contenders.iter().zip(times).map(|(contender, times)| Times::new(contender.name(), times)).collect())
+    Ok(contenders
+        .iter()
+        .zip(times)
+        .map(|(contender, times)| Times::new(contender.name(), times))
+        .collect())
 }

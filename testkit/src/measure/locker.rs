@@ -26,7 +26,8 @@ pub trait Locker {
         self.command()
     }
 
-    /// Whether the process that was started last is enqueued: it is the `number`th waiter, and has this pid.
+    /// Whether the process that was started last is enqueued: it is the `number`th waiter, and has
+    /// this pid.
     fn is_enqueued(&mut self, number: usize, pid: i32) -> Result<bool>;
 }
 
@@ -53,10 +54,23 @@ impl RlockRun {
         Self::with(program, url, std::iter::once(primary))
     }
 
-    fn with<'a>(program: &str, urls: String, servers: impl Iterator<Item = &'a Server>) -> Result<Self> {
-        let queue = Key::new("", KEY).map_err(anyhow::Error::msg)?.derived(Derived::Queue);
+    fn with<'a>(
+        program: &str,
+        urls: String,
+        servers: impl Iterator<Item = &'a Server>,
+    ) -> Result<Self> {
+        let queue = Key::new("", KEY)
+            .map_err(anyhow::Error::msg)?
+            .derived(Derived::Queue);
         let connections = servers.map(Server::connect).collect();
-        Ok(Self { name: "rlock run", program: program.to_owned(), kind: Vec::new(), urls, connections, queue })
+        Ok(Self {
+            name: "rlock run",
+            program: program.to_owned(),
+            kind: Vec::new(),
+            urls,
+            connections,
+            queue,
+        })
     }
 
     /// Has the waiters take the kind of lock that these options name.
@@ -72,7 +86,18 @@ impl RlockRun {
 
     fn of_kind(&self, kind: &[String]) -> Command {
         let mut command = clean(&self.program);
-        command.args(["run", "--key", KEY, "--restart-guard", "off", "--node", &self.urls]).args(kind).arg("--");
+        command
+            .args([
+                "run",
+                "--key",
+                KEY,
+                "--restart-guard",
+                "off",
+                "--node",
+                &self.urls,
+            ])
+            .args(kind)
+            .arg("--");
         command
     }
 }
@@ -91,7 +116,10 @@ impl Locker for RlockRun {
     }
 
     fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
-        let cards = self.connections.iter_mut().map(|node| redis::cmd("ZCARD").arg(&self.queue).query::<usize>(node));
+        let cards = self
+            .connections
+            .iter_mut()
+            .map(|node| redis::cmd("ZCARD").arg(&self.queue).query::<usize>(node));
         let cards: Vec<usize> = cards.collect::<Result<_, _>>()?;
         Ok(cards.into_iter().min().context("no node")? >= number)
     }
@@ -136,35 +164,66 @@ impl Etcdctl {
         let data = tempfile::tempdir_in(dir)?;
         let [endpoint, peer] = ports.each_ref().map(url);
         let mut etcd = clean("etcd");
-        etcd.arg("--data-dir").arg(data.path()).args(["--listen-client-urls", &endpoint]);
-        etcd.args(["--advertise-client-urls", &endpoint, "--listen-peer-urls", &peer]);
-        etcd.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+        etcd.arg("--data-dir")
+            .arg(data.path())
+            .args(["--listen-client-urls", &endpoint]);
+        etcd.args([
+            "--advertise-client-urls",
+            &endpoint,
+            "--listen-peer-urls",
+            &peer,
+        ]);
+        etcd.args([
+            "--initial-advertise-peer-urls",
+            &peer,
+            "--initial-cluster",
+            &format!("default={peer}"),
+        ]);
         let etcd = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Self { name, etcd, ports, _data: data })
+        Ok(Self {
+            name,
+            etcd,
+            ports,
+            _data: data,
+        })
     }
 
-    /// Whether it serves, once that is known. False if it ended, most likely because a port was taken.
+    /// Whether it serves, once that is known. False if it ended, most likely because a port was
+    /// taken.
     fn is_up(&mut self) -> Result<Option<bool>> {
         if self.etcd.try_wait()?.is_some() {
             return Ok(Some(false));
         }
         // Another etcd on the port has members of its own.
-        let members = self.etcdctl().args(["member", "list"]).stderr(Stdio::null()).output()?;
+        let members = self
+            .etcdctl()
+            .args(["member", "list"])
+            .stderr(Stdio::null())
+            .output()?;
         let is_ours = String::from_utf8_lossy(&members.stdout).contains(&url(&self.ports[1]));
         Ok((members.status.success() && is_ours).then_some(true))
     }
 
     fn etcdctl(&self) -> Command {
         let mut command = clean("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &url(&self.ports[0])]);
+        command
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &url(&self.ports[0])]);
         command
     }
 
     /// Returns the number of keys: one for the holder, and one for each waiter.
     fn keys(&self) -> Result<usize> {
-        let output = self.etcdctl().args(["get", "--prefix", KEY, "--keys-only"]).stderr(Stdio::null()).output()?;
+        let output = self
+            .etcdctl()
+            .args(["get", "--prefix", KEY, "--keys-only"])
+            .stderr(Stdio::null())
+            .output()?;
         ensure!(output.status.success(), "etcdctl get: {}", output.status);
-        Ok(String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.is_empty()).count())
+        Ok(String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter(|line| !line.is_empty())
+            .count())
     }
 }
 

@@ -9,7 +9,8 @@ pub mod table;
 
 use anyhow::{Context, Result, ensure};
 
-/// The rlock that a bench measures: the one that `BENCHED` named when the bench was built, or cargo's own.
+/// The rlock that a bench measures: the one that `BENCHED` named when the bench was built, or
+/// cargo's own.
 #[macro_export]
 macro_rules! benched {
     () => {
@@ -23,7 +24,9 @@ macro_rules! benched {
 /// Returns the bench's argument, a number above 0, or `default`. cargo's own `--bench` is left out.
 pub fn count(default: usize) -> Result<usize> {
     let given = std::env::args().skip(1).find(|arg| arg != "--bench");
-    let count = given.map_or(Ok(default), |arg| arg.parse().with_context(|| format!("{arg}: not a number")))?;
+    let count = given.map_or(Ok(default), |arg| {
+        arg.parse().with_context(|| format!("{arg}: not a number"))
+    })?;
     ensure!(count > 0, "{count}: one is the least");
     Ok(count)
 }

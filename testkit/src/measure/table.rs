@@ -5,9 +5,14 @@ use std::time::Duration;
 
 /// Aligns names to the left and figures to the right, one line a row.
 pub fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let widths: [usize; COLUMNS] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    rows.iter().fold(String::new(), |text, row| text + &line(row, &widths))
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or_default()
+    });
+    rows.iter()
+        .fold(String::new(), |text, row| text + &line(row, &widths))
 }
 
 fn line<const COLUMNS: usize>(row: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {

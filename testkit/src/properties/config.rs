@@ -1,4 +1,5 @@
-//! The configuration: the words of the command line, which variables can hold too, and the files that they name.
+//! The configuration: the words of the command line, which variables can hold too, and the files
+//! that they name.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,16 +17,30 @@ use rlock::text::duration;
 
 use super::is_fit_to_be_shown;
 
-/// The input has one word a line up to an empty line. The rest is the file that `--password-file @` and `--ca @` name.
+/// The input has one word a line up to an empty line. The rest is the file that `--password-file @`
+/// and `--ca @` name.
 pub fn hold(input: &[u8]) {
-    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
     let (words, contents) = text.split_once("\n\n").unwrap_or((text, ""));
     let words: Vec<&str> = words.lines().collect();
-    if words.iter().any(|word| word.contains('\0') || asks_for_help(word)) {
+    if words
+        .iter()
+        .any(|word| word.contains('\0') || asks_for_help(word))
+    {
         return;
     }
-    let Some(file) = File::new(contents) else { return };
-    let Some(words) = words.iter().map(|word| file.named_in(word)).collect::<Option<Vec<_>>>() else { return };
+    let Some(file) = File::new(contents) else {
+        return;
+    };
+    let Some(words) = words
+        .iter()
+        .map(|word| file.named_in(word))
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
     let parsed = match cli::parse(std::iter::once("rlock".into()).chain(words).collect()) {
         Ok(Some(parsed)) => parsed,
         Ok(None) => return,
@@ -39,8 +54,15 @@ pub fn hold(input: &[u8]) {
         Command::Run(args) => run(*args.0, contents, sources),
         Command::Acquire(args) => {
             let args = *args.0;
-            LockSettings::new(&args.lock, None, RemainsOptions::default(), &args.output, sources, StoreConfig::new)
-                .map(|lock| place(&lock.place))
+            LockSettings::new(
+                &args.lock,
+                None,
+                RemainsOptions::default(),
+                &args.output,
+                sources,
+                StoreConfig::new,
+            )
+            .map(|lock| place(&lock.place))
         }
         Command::Renew(args) => held(&args.held, &args.output, sources),
         Command::Release(args) => held(&args.held, &args.output, sources),
@@ -51,7 +73,11 @@ pub fn hold(input: &[u8]) {
         Command::Config(_) | Command::Completions { .. } | Command::Man { .. } => Ok(()),
     };
     if let Err(failure) = checked {
-        assert!(matches!(failure.outcome, Outcome::Usage | Outcome::Config), "{:?}: {failure}", failure.outcome);
+        assert!(
+            matches!(failure.outcome, Outcome::Usage | Outcome::Config),
+            "{:?}: {failure}",
+            failure.outcome
+        );
         is_fit_to_be_shown(&failure.to_string(), 20 * input.len() + 2000);
     }
 }
@@ -68,19 +94,42 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     assert!(!settings.argv.is_empty() && !settings.argv[0].is_empty());
     assert_eq!(settings.lock.schedule.ttl(), ttl);
     place(&settings.lock.place);
-    let variable = |name| settings.environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let variable = |name| {
+        settings
+            .environment
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.clone())
+    };
     let text = |name| variable(name).map(|value| value.into_string().expect("text in, text out"));
     assert!(text("RLOCK_TTL").is_none_or(|shown| duration::parse(&shown) == Ok(ttl)));
-    let StoreConfig::Servers(servers) = &settings.lock.place else { return Ok(()) };
+    let StoreConfig::Servers(servers) = &settings.lock.place else {
+        return Ok(());
+    };
     for way in servers.iter().filter(|_| has_file) {
-        let password = way.remote.password.as_ref().filter(|password| password.source() != "the address");
+        let password = way
+            .remote
+            .password
+            .as_ref()
+            .filter(|password| password.source() != "the address");
         let password = password.map(Secret::reveal);
-        assert!(password.is_none_or(|password| Some(password) == contents.lines().next()), "the file's first line");
+        assert!(
+            password.is_none_or(|password| Some(password) == contents.lines().next()),
+            "the file's first line"
+        );
     }
     // An rlock inside the command finds the same servers, as the same user, without a password.
     if let Some(nodes) = text("RLOCK_NODE") {
-        let meant = servers.iter().map(|way| Address::Remote(Remote { password: None, ..way.remote.clone() }));
-        let found: Result<Vec<_>, _> = joined(nodes.split(',')).iter().map(|node| Address::parse(node)).collect();
+        let meant = servers.iter().map(|way| {
+            Address::Remote(Remote {
+                password: None,
+                ..way.remote.clone()
+            })
+        });
+        let found: Result<Vec<_>, _> = joined(nodes.split(','))
+            .iter()
+            .map(|node| Address::parse(node))
+            .collect();
         assert_eq!(found, Ok(meant.collect()), "{nodes}");
     }
     Ok(())
@@ -95,10 +144,17 @@ fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {
 }
 
 fn place(place: &StoreConfig) {
-    let StoreConfig::Servers(servers) = place else { return };
+    let StoreConfig::Servers(servers) = place else {
+        return;
+    };
     assert!((1..=9).contains(&servers.len()));
     for (index, one) in servers.iter().enumerate() {
-        assert!(servers[..index].iter().all(|other| other.to_string() != one.to_string()), "a node has two votes");
+        assert!(
+            servers[..index]
+                .iter()
+                .all(|other| other.to_string() != one.to_string()),
+            "a node has two votes"
+        );
     }
 }
 
@@ -109,11 +165,14 @@ impl File {
     fn new(contents: &str) -> Option<Self> {
         let file = memfd_create("fuzzed", MFdFlags::MFD_CLOEXEC).ok()?;
         fchmod(&file, Mode::S_IRUSR).ok()?;
-        std::fs::File::from(file.try_clone().ok()?).write_all(contents.as_bytes()).ok()?;
+        std::fs::File::from(file.try_clone().ok()?)
+            .write_all(contents.as_bytes())
+            .ok()?;
         Some(Self(file))
     }
 
-    /// Returns the word with this file in the place of `@`; none if it would name a file on this machine.
+    /// Returns the word with this file in the place of `@`; none if it would name a file on this
+    /// machine.
     fn named_in(&self, word: &str) -> Option<OsString> {
         for option in ["--ca", "--password-file"] {
             if let Some(value) = word.strip_prefix(option) {

@@ -11,28 +11,53 @@ use rlock::text::duration::{parse, parse_or_seconds, show, show_rounded};
 
 use super::is_fit_to_be_shown;
 
-/// The input has durations with `|` between them: a TTL, a node timeout, a kill grace, and a drift in thousandths.
+/// The input has durations with `|` between them: a TTL, a node timeout, a kill grace, and a drift
+/// in thousandths.
 pub fn hold(input: &[u8]) {
-    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
     let words: Vec<&str> = text.split('|').collect();
     for word in &words {
         a_duration(word);
     }
-    let at = |index: usize| words.get(index).and_then(|word| parse_or_seconds(word).ok());
-    let drift = words.get(3).and_then(|word| word.parse::<u16>().ok()).unwrap_or(10);
+    let at = |index: usize| {
+        words
+            .get(index)
+            .and_then(|word| parse_or_seconds(word).ok())
+    };
+    let drift = words
+        .get(3)
+        .and_then(|word| word.parse::<u16>().ok())
+        .unwrap_or(10);
     if let Some(ttl) = at(0) {
         let drift = f64::from(drift.min(500)) / 1000.0;
-        a_schedule(ScheduleOptions { ttl, drift, node_timeout: at(1), kill_after: at(2) });
+        a_schedule(ScheduleOptions {
+            ttl,
+            drift,
+            node_timeout: at(1),
+            kill_after: at(2),
+        });
     }
 }
 
 fn a_duration(text: &str) {
     let with_unit = parse(text);
     if let Ok(span) = with_unit {
-        assert!(!text.contains('M') && !text.trim().starts_with('-'), "{text:?} could be misread");
-        assert!(text.contains(char::is_alphabetic) || span.is_zero(), "{text:?} has no unit");
+        assert!(
+            !text.contains('M') && !text.trim().starts_with('-'),
+            "{text:?} could be misread"
+        );
+        assert!(
+            text.contains(char::is_alphabetic) || span.is_zero(),
+            "{text:?} has no unit"
+        );
         assert_eq!(parse_or_seconds(text), Ok(span), "{text:?}");
-        assert_eq!(cli::restart_guard(text), Ok(RestartGuard::For(span)), "{text:?}");
+        assert_eq!(
+            cli::restart_guard(text),
+            Ok(RestartGuard::For(span)),
+            "{text:?}"
+        );
     }
     if let Ok(span) = parse_or_seconds(text) {
         let written = show(span);
@@ -42,7 +67,10 @@ fn a_duration(text: &str) {
         is_fit_to_be_shown(&rounded, 40);
         assert!(rounded.split(' ').count() <= 2, "{rounded}");
         is_fit_to_be_shown(&Restarted::new(span.as_secs() / 2, span).to_string(), 300);
-        assert!(Duration::from_secs(restart::least_uptime(span)) >= span || span > Duration::from_secs(u64::MAX - 2));
+        assert!(
+            Duration::from_secs(restart::least_uptime(span)) >= span
+                || span > Duration::from_secs(u64::MAX - 2)
+        );
     }
 }
 
@@ -55,7 +83,10 @@ fn a_schedule(wishes: ScheduleOptions) {
     let sent = Instant::from_nanos(1 << 50);
     let deadline = schedule.term().end(sent);
     assert!(deadline < sent + schedule.ttl());
-    assert!(schedule.signal_at(deadline) <= schedule.kill_at(deadline) && schedule.kill_at(deadline) <= deadline);
+    assert!(
+        schedule.signal_at(deadline) <= schedule.kill_at(deadline)
+            && schedule.kill_at(deadline) <= deadline
+    );
     let two_failures = (schedule.node_timeout() + schedule.retry()) * 2;
     assert!(sent + schedule.renew_every() + two_failures <= schedule.signal_at(deadline));
     assert!(schedule.renew_at(deadline) <= sent + schedule.renew_every());

@@ -1,5 +1,5 @@
-//! Replies of a server: a connection is set up over a scripted stream in memory, requests are sent, and every kind of reply is
-//! looked for in what comes back.
+//! Replies of a server: a connection is set up over a scripted stream in memory, requests are sent,
+//! and every kind of reply is looked for in what comes back.
 //!
 //! Time is virtual: where nothing more would happen, it jumps to the end of the exchange.
 
@@ -37,27 +37,45 @@ const CHANNEL: &str = "rlock:wake:x";
 /// Length of the longest message about a server, in bytes.
 const LONGEST_MESSAGE: usize = 3000;
 
-/// Length of the longest line about a lock: its value has a KiB, of which each byte may be shown as several.
+/// Length of the longest line about a lock: its value has a KiB, of which each byte may be shown as
+/// several.
 const LONGEST_OCCUPANT: usize = 12_000;
 
-/// The first byte of the input has the options: RESP3 or not, the bytes that one read returns, a greeting or none.
+/// The first byte of the input has the options: RESP3 or not, the bytes that one read returns, a
+/// greeting or none.
 pub fn hold(input: &[u8]) {
-    let Some((how, script)) = input.split_first() else { return };
+    let Some((how, script)) = input.split_first() else {
+        return;
+    };
     let resp3 = how & 1 == 1;
     let step = usize::from(how >> 1 & 0x1f) * 7 + 1;
     let pieces = script.split(|byte| *byte == PAUSE).map(<[u8]>::to_vec);
     let server = Scripted::new(pieces, step, how & 0x80 != 0);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
     runtime.block_on(conversation(server, resp3));
 }
 
 async fn conversation(server: Scripted, resp3: bool) {
-    let endpoint = Endpoint::Tcp { host: "h".to_owned(), port: 1, tls: false };
+    let endpoint = Endpoint::Tcp {
+        host: "h".to_owned(),
+        port: 1,
+        tls: false,
+    };
     let access = Access::from(endpoint);
     let (listeners, wakes, lock) = (Listeners::default(), Words::default(), LockId(0));
     listeners.add(CHANNEL, &wakes);
-    let link = match in_time(Connection::over(&access, server, REPLY_LIMIT, resp3.then(|| listeners.hearing()))).await {
+    let link = match in_time(Connection::over(
+        &access,
+        server,
+        REPLY_LIMIT,
+        resp3.then(|| listeners.hearing()),
+    ))
+    .await
+    {
         Ok(link) => link,
         Err(fault) => return a_fault(&fault),
     };
@@ -68,9 +86,15 @@ async fn conversation(server: Scripted, resp3: bool) {
     command.arg("return 1").arg(0);
     // Two at once and then one after the other, as requests overlap and follow each other.
     let ask = || in_time(link.send(&command, Effect::None));
-    let (first, second) = futures_util::future::join(in_time(link.send(&command, Effect::Sets(lock))), ask()).await;
-    let has_answered = first.as_ref().is_ok_and(|value| !matches!(value, Value::ServerError(_)));
-    assert!(!(has_answered && link.may_set(lock)), "it has been answered whether the key is set");
+    let (first, second) =
+        futures_util::future::join(in_time(link.send(&command, Effect::Sets(lock))), ask()).await;
+    let has_answered = first
+        .as_ref()
+        .is_ok_and(|value| !matches!(value, Value::ServerError(_)));
+    assert!(
+        !(has_answered && link.may_set(lock)),
+        "it has been answered whether the key is set"
+    );
     for answer in [first, second, ask().await, ask().await] {
         match answer {
             Ok(value) => understood(&value),
@@ -85,21 +109,29 @@ async fn conversation(server: Scripted, resp3: bool) {
 }
 
 async fn in_time<T>(exchange: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(Fault::timeout(LIMIT)))
+    tokio::time::timeout(LIMIT, exchange)
+        .await
+        .unwrap_or_else(|_| Err(Fault::timeout(LIMIT)))
 }
 
 /// Reads `value` as a reply to each kind of request.
 fn understood(value: &Value) {
     let now = Instant::from_nanos(1 << 50);
     match reply::answer(value, now) {
-        Ok(Answer { vote, server, place }) => {
+        Ok(Answer {
+            vote,
+            server,
+            place,
+        }) => {
             match vote {
                 Vote::Granted { until, .. } => assert_eq!(until, now),
                 Vote::Held(occupant) => {
                     is_fit_to_be_shown(&occupant.told(u64::MAX), LONGEST_OCCUPANT);
                     is_fit_to_be_shown(&occupant.named(), LONGEST_OCCUPANT);
                 }
-                Vote::Reserved(reservation) => is_fit_to_be_shown(&reservation.to_string(), LONGEST_MESSAGE),
+                Vote::Reserved(reservation) => {
+                    is_fit_to_be_shown(&reservation.to_string(), LONGEST_MESSAGE);
+                }
                 Vote::Superseded(newer) => {
                     is_fit_to_be_shown(&Blocker::Newer(newer).told(0), LONGEST_MESSAGE);
                 }
@@ -142,18 +174,35 @@ fn understood(value: &Value) {
 }
 
 fn a_sight(observation: &Observation) {
-    let Observation { holders, foreign, queue, asked, .. } = observation;
+    let Observation {
+        holders,
+        foreign,
+        queue,
+        asked,
+        ..
+    } = observation;
     for occupant in holders {
         is_fit_to_be_shown(&occupant.told(u64::MAX), LONGEST_OCCUPANT);
     }
     let has_foreign = holders.iter().any(|occupant| occupant.holder().is_none());
-    assert_eq!(has_foreign, foreign.is_some(), "a lock of ours is never cleared as a foreign one");
+    assert_eq!(
+        has_foreign,
+        foreign.is_some(),
+        "a lock of ours is never cleared as a foreign one"
+    );
     for ticket in queue {
-        let next = Reservation { waiter: Some(ticket.waiter.clone()), left: Duration::ZERO };
+        let next = Reservation {
+            waiter: Some(ticket.waiter.clone()),
+            left: Duration::ZERO,
+        };
         is_fit_to_be_shown(&next.to_string(), LONGEST_MESSAGE);
     }
     for drift in [0.0, 0.01, 0.5] {
-        assert!(holders.iter().all(|occupant| observation.valid_until(occupant, drift) >= *asked));
+        assert!(
+            holders
+                .iter()
+                .all(|occupant| observation.valid_until(occupant, drift) >= *asked)
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! Stored values of any client: the value at a lock's key, a member of its queue, the name of a counter.
+//! Stored values of any client: the value at a lock's key, a member of its queue, the name of a
+//! counter.
 
 use std::time::Duration;
 
@@ -18,15 +19,28 @@ pub fn hold(input: &[u8]) {
     for kind in ["string", "hash", "\x1b[2J"] {
         for (longer, ttl) in [(0, None), (9, Some(Duration::MAX))] {
             let length = head.len() as u64 + longer;
-            a_value(&RawValue { kind: kind.to_owned(), length, head: head.to_vec(), ttl });
+            a_value(&RawValue {
+                kind: kind.to_owned(),
+                length,
+                head: head.to_vec(),
+                ttl,
+            });
         }
     }
-    let Ok(text) = std::str::from_utf8(head) else { return };
+    let Ok(text) = std::str::from_utf8(head) else {
+        return;
+    };
     if let Ok(waiter) = text.parse::<Waiter>() {
         let again: Waiter = waiter.to_string().parse().expect("a waiter is read back");
-        assert_eq!((again.id, again.pid, again.since), (waiter.id, waiter.pid, waiter.since));
+        assert_eq!(
+            (again.id, again.pid, again.since),
+            (waiter.id, waiter.pid, waiter.since)
+        );
         is_fit_to_be_shown(&waiter.id.to_string(), 100);
-        let reservation = Reservation { waiter: Some(waiter), left: Duration::ZERO };
+        let reservation = Reservation {
+            waiter: Some(waiter),
+            left: Duration::ZERO,
+        };
         is_fit_to_be_shown(&reservation.to_string(), shown(200));
     }
     if let Ok(token) = text.parse::<Token>() {
@@ -44,16 +58,35 @@ pub fn hold(input: &[u8]) {
 fn a_value(seen: &RawValue) {
     let occupant = Occupant::from(seen.clone());
     is_fit_to_be_shown(&occupant.told(u64::MAX), shown(seen.head.len()));
-    assert!(occupant.lease_length().is_none_or(|length| length <= LONGEST_TTL));
-    let Some((token, details)) = occupant.holder() else { return };
-    assert_eq!((seen.kind.as_str(), seen.length), ("string", seen.head.len() as u64), "only a whole string is a lock");
+    assert!(
+        occupant
+            .lease_length()
+            .is_none_or(|length| length <= LONGEST_TTL)
+    );
+    let Some((token, details)) = occupant.holder() else {
+        return;
+    };
+    assert_eq!(
+        (seen.kind.as_str(), seen.length),
+        ("string", seen.head.len() as u64),
+        "only a whole string is a lock"
+    );
     let written = |value: String| {
         assert!(value.len() <= LARGEST_VALUE, "{} bytes", value.len());
         let head = value.into_bytes();
-        Occupant::from(RawValue { kind: "string".to_owned(), length: head.len() as u64, head, ttl: None })
+        Occupant::from(RawValue {
+            kind: "string".to_owned(),
+            length: head.len() as u64,
+            head,
+            ttl: None,
+        })
     };
     // Written again it is read as the same lock, and its tombstone as the same lock, broken.
-    let own = rlock::lock::details::Details { broken: None, ..details.clone() }.fitted();
+    let own = rlock::lock::details::Details {
+        broken: None,
+        ..details.clone()
+    }
+    .fitted();
     assert_eq!(own.clone().fitted(), own);
     assert_eq!(written(own.value(token)).holder(), Some((token, &own)));
     let entombed = written(details.tombstone(token, "me@here".into()));

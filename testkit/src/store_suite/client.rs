@@ -14,7 +14,10 @@ use rlock::lock::queue::{Ticket, Waiter};
 use rlock::lock::remains::Remains;
 use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
-use rlock::store::{Claim, Fault, Hint, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote, Wake};
+use rlock::store::{
+    Claim, Fault, Hint, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote,
+    Wake,
+};
 use uuid::Uuid;
 
 use super::{Wire, World};
@@ -51,7 +54,13 @@ impl Client {
     pub(super) fn new(world: &dyn World, key: &Key, mode: Mode, limit: Duration) -> Self {
         let wire = Wire::default();
         let node = world.open(&wire, limit).lock();
-        let details = Details { mode, host: "web1".to_owned(), cmd: "backup".to_owned(), n: 1, ..Details::default() };
+        let details = Details {
+            mode,
+            host: "web1".to_owned(),
+            cmd: "backup".to_owned(),
+            n: 1,
+            ..Details::default()
+        };
         let claim = Claim {
             key: key.clone(),
             token: Token::fresh(),
@@ -64,7 +73,14 @@ impl Client {
             is_exact: false,
             outer: Vec::new(),
         };
-        Self { node, claim, wire, limit, grant: None }.with_ttl(LONG)
+        Self {
+            node,
+            claim,
+            wire,
+            limit,
+            grant: None,
+        }
+        .with_ttl(LONG)
     }
 
     /// This client, whose lease is `ttl` long.
@@ -85,7 +101,11 @@ impl Client {
             user: "deploy".to_owned(),
             note: None,
         };
-        self.claim.ticket = Some(Ticket { waiter, number: u64::from(place), supersedes: None });
+        self.claim.ticket = Some(Ticket {
+            waiter,
+            number: u64::from(place),
+            supersedes: None,
+        });
         self
     }
 
@@ -121,7 +141,12 @@ impl Client {
         self.claim.token = Token::fresh();
         let answer = self.in_time(self.node.acquire(&self.claim)).await;
         let vote = answer.map_or_else(Vote::Failed, |answer| answer.vote);
-        if let Vote::Granted { until, fence, index } = vote {
+        if let Vote::Granted {
+            until,
+            fence,
+            index,
+        } = vote
+        {
             self.claim.index = index;
             self.grant = Some((fence, until));
         }
@@ -165,10 +190,13 @@ impl Client {
         }
     }
 
-    /// Asks for the lock, which was free from `since` on and is kept for `first`. Returns `false` if its time to take it is over.
+    /// Asks for the lock, which was free from `since` on and is kept for `first`. Returns `false`
+    /// if its time to take it is over.
     pub async fn is_behind(&mut self, first: &Self, since: Instant) -> bool {
         match self.vote().await {
-            Vote::Reserved(reserved) => assert_eq!(reserved.waiter.map(|waiter| waiter.id), Some(first.id())),
+            Vote::Reserved(reserved) => {
+                assert_eq!(reserved.waiter.map(|waiter| waiter.id), Some(first.id()));
+            }
             Vote::Granted { .. } if rlock::clock::now().since(since) >= TURN => {
                 skipped("the machine took longer than a waiter's turn lasts");
                 return false;
@@ -180,7 +208,9 @@ impl Client {
 
     /// Renews the lock.
     pub async fn renews(&self) -> Renewal {
-        self.in_time(self.node.renew(&self.claim.renewal(self.fence()))).await.unwrap_or_else(Renewal::Failed)
+        self.in_time(self.node.renew(&self.claim.renewal(self.fence())))
+            .await
+            .unwrap_or_else(Renewal::Failed)
     }
 
     /// Renews the lock once the store answers.
@@ -199,31 +229,50 @@ impl Client {
     /// Sets the lock again, which a renewal must find gone.
     pub async fn heals_after(&self, renewal: Renewal) -> Renewal {
         match renewal {
-            Renewal::Lost(_, told) => self.node.heal(&self.claim.healing(self.fence(), told)).await,
+            Renewal::Lost(_, told) => {
+                self.node
+                    .heal(&self.claim.healing(self.fence(), told))
+                    .await
+            }
             renewal => panic!("{renewal:?}"),
         }
     }
 
     /// Gives the lock back.
     pub async fn gives_back(&self) -> ReleaseReply {
-        self.in_time(self.node.release(&self.release())).await.unwrap_or_else(ReleaseReply::Failed)
+        self.in_time(self.node.release(&self.release()))
+            .await
+            .unwrap_or_else(ReleaseReply::Failed)
     }
 
-    /// Gives the lock back once a command has ended under it; `once`: it counts as a success for so long.
+    /// Gives the lock back once a command has ended under it; `once`: it counts as a success for so
+    /// long.
     pub async fn ends(&self, once: Option<Duration>) -> ReleaseReply {
-        let run = Some(Run { exit: Some(0), ..Run::default() });
+        let run = Some(Run {
+            exit: Some(0),
+            ..Run::default()
+        });
         let release = self.claim.release_leaving(
             QueueAction::None,
             self.fence(),
             None,
-            &Remains { run, once, ..Remains::default() },
+            &Remains {
+                run,
+                once,
+                ..Remains::default()
+            },
         );
-        self.in_time(self.node.release(&release)).await.unwrap_or_else(ReleaseReply::Failed)
+        self.in_time(self.node.release(&release))
+            .await
+            .unwrap_or_else(ReleaseReply::Failed)
     }
 
-    /// Waits for a reply. Nodes wait for ever: how long a reply may take is their caller's to decide.
+    /// Waits for a reply. Nodes wait for ever: how long a reply may take is their caller's to
+    /// decide.
     async fn in_time<T>(&self, reply: Pending<T>) -> Result<T, Fault> {
-        tokio::time::timeout(self.limit, reply).await.map_err(|_| Fault::timeout(self.limit))
+        tokio::time::timeout(self.limit, reply)
+            .await
+            .map_err(|_| Fault::timeout(self.limit))
     }
 
     /// Gives the lock back, which it must have.
@@ -235,13 +284,20 @@ impl Client {
     /// Returns the request that gives the lock back.
     pub fn release(&self) -> Release {
         let leave = |ticket: &Ticket| QueueAction::Leave(ticket.waiter.clone());
-        self.claim.release(self.claim.ticket.as_ref().map_or(QueueAction::None, leave))
+        self.claim
+            .release(self.claim.ticket.as_ref().map_or(QueueAction::None, leave))
     }
 
     /// Returns what there is to see of the lock.
     pub async fn looks(&self) -> Observation {
-        let look = Look { max_waiters: 10, ..Look::default() };
-        self.node.observe(&self.claim.key, look).await.expect("an observation")
+        let look = Look {
+            max_waiters: 10,
+            ..Look::default()
+        };
+        self.node
+            .observe(&self.claim.key, look)
+            .await
+            .expect("an observation")
     }
 
     /// Returns the next word to the waiter.
@@ -258,19 +314,27 @@ impl Client {
 }
 
 fn term(ttl: Duration) -> Term {
-    Schedule::new(ScheduleOptions::new(ttl)).expect("a schedule").term()
+    Schedule::new(ScheduleOptions::new(ttl))
+        .expect("a schedule")
+        .term()
 }
 
-/// Whether the holder that was met is that of `token`, or a group of which it is the member that is shown.
+/// Whether the holder that was met is that of `token`, or a group of which it is the member that is
+/// shown.
 fn is_of(met: &Occupant, token: Token) -> bool {
     match &met.who {
         OccupantKind::Holder(holder, _) => *holder == token,
-        OccupantKind::Group(group) => group.shown.as_ref().is_some_and(|(shown, _)| *shown == token),
+        OccupantKind::Group(group) => group
+            .shown
+            .as_ref()
+            .is_some_and(|(shown, _)| *shown == token),
         OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
     }
 }
 
 /// Waits for `event`; panics after [`LIMIT`] and names `what`.
 pub async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, event).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(LIMIT, event)
+        .await
+        .unwrap_or_else(|_| panic!("never happened: {what}"))
 }

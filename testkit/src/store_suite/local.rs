@@ -29,7 +29,10 @@ impl World for Local {
     }
 
     fn open(&self, _wire: &Wire, _limit: Duration) -> Box<dyn Store> {
-        let dir = LocalDir { path: self.0.path().to_path_buf(), is_shared: false };
+        let dir = LocalDir {
+            path: self.0.path().to_path_buf(),
+            is_shared: false,
+        };
         Box::new(LocalStore::open(Some(&dir)).expect("a directory"))
     }
 
@@ -49,7 +52,12 @@ impl World for Local {
     }
 
     fn occupy(&self, key: &Key) -> Box<dyn Any> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(self.file(key)).expect("a file");
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(self.file(key))
+            .expect("a file");
         File::try_lock(&file).expect("flock");
         Box::new(file)
     }

@@ -1,9 +1,11 @@
 //! The store suite: what each store of locks must do, whatever it is made of.
 //!
-//! 1. A [`World`] opens a store as many processes would, and hurts it. A second store only adds a world.
+//! 1. A [`World`] opens a store as many processes would, and hurts it. A second store only adds a
+//!    world.
 //! 2. Each scenario of `scenarios/` is written once, over `Store` and `Node`, and knows no store.
-//! 3. [`store_suite!`](crate::store_suite) makes a `#[test]` of each scenario in one world. A world says which [`Feature`] its store
-//!    lacks: the test is still in the list, and prints what it skips.
+//! 3. [`store_suite!`](crate::store_suite) makes a `#[test]` of each scenario in one world. A world
+//!    says which [`Feature`] its store lacks: the test is still in the list, and prints what it
+//!    skips.
 
 mod client;
 mod local;
@@ -111,7 +113,8 @@ pub trait World {
     where
         Self: Sized;
 
-    /// Opens the store as a process would: connections of its own, which lead over `wire`. Each exchange takes `limit` at most.
+    /// Opens the store as a process would: connections of its own, which lead over `wire`. Each
+    /// exchange takes `limit` at most.
     fn open(&self, wire: &Wire, limit: Duration) -> Box<dyn Store>;
 
     /// Returns why the store lacks `feature`, or `None` if it has it.
@@ -120,7 +123,8 @@ pub trait World {
     /// Deletes the lock by hand.
     fn delete(&self, key: &Key);
 
-    /// Puts at the lock's place what is not rlock's. It stays until it is deleted by hand or what is returned is dropped.
+    /// Puts at the lock's place what is not rlock's. It stays until it is deleted by hand or what
+    /// is returned is dropped.
     fn occupy(&self, key: &Key) -> Box<dyn Any>;
 
     /// Stops the server that has the lock.
@@ -166,12 +170,18 @@ impl Place<'_> {
 
     /// Returns another lock of the same store.
     pub fn another(&self) -> Self {
-        Self { world: self.world, key: fresh_key() }
+        Self {
+            world: self.world,
+            key: fresh_key(),
+        }
     }
 
     /// Whether the store lacks `feature`. If so, prints why.
     pub fn lacks(&self, feature: Feature) -> bool {
-        self.world.lacks(feature).inspect(|why| skipped(why)).is_some()
+        self.world
+            .lacks(feature)
+            .inspect(|why| skipped(why))
+            .is_some()
     }
 
     /// Deletes the lock by hand.
@@ -208,8 +218,14 @@ fn fresh_key() -> Key {
 /// Plays `scenario` in a world.
 pub fn run<W: World>(scenario: impl AsyncFnOnce(&Place<'_>)) {
     W::with(|world| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(scenario(&Place { world, key: fresh_key() }));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(scenario(&Place {
+            world,
+            key: fresh_key(),
+        }));
         runtime.shutdown_background();
     });
 }

@@ -122,7 +122,10 @@ impl Arrangement for crate::Cluster {
 
 impl<A: Arrangement> Servers<A> {
     fn new(all: A) -> Self {
-        Self { all: RefCell::new(all), hung: Cell::default() }
+        Self {
+            all: RefCell::new(all),
+            hung: Cell::default(),
+        }
     }
 
     /// Returns what the server that has `key` replies.
@@ -154,7 +157,11 @@ impl<A: Arrangement> World for Servers<A> {
     }
 
     fn occupy(&self, key: &Key) -> Box<dyn Any> {
-        assert_eq!(self.ask(key, &["SET", key.stored(), "mine", "NX"]), "OK", "{key} was free");
+        assert_eq!(
+            self.ask(key, &["SET", key.stored(), "mine", "NX"]),
+            "OK",
+            "{key} was free"
+        );
         Box::new(())
     }
 
@@ -166,7 +173,10 @@ impl<A: Arrangement> World for Servers<A> {
     }
 
     fn resume(&self, key: &Key) {
-        signal(self.hung.take().expect("a server that hangs"), Signal::SIGCONT);
+        signal(
+            self.hung.take().expect("a server that hangs"),
+            Signal::SIGCONT,
+        );
         let mut all = self.all.borrow_mut();
         all.settle();
         all.server_of(key.stored()).wake();

@@ -28,7 +28,12 @@ impl Wire {
         let wire = self.clone();
         let dial_over: Dial = Arc::new(move |access, limit| {
             let wire = wire.clone();
-            Box::pin(async move { Ok(Box::new(Lossy { stream: dial(access, limit).await?, wire }) as Box<dyn Stream>) })
+            Box::pin(async move {
+                Ok(Box::new(Lossy {
+                    stream: dial(access, limit).await?,
+                    wire,
+                }) as Box<dyn Stream>)
+            })
         });
         Arc::new(move |access| Connector::over(access, Arc::clone(&dial_over)))
     }
@@ -41,7 +46,11 @@ struct Lossy {
 }
 
 impl AsyncRead for Lossy {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if !self.wire.loses_replies.load(Ordering::Relaxed) {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
@@ -57,7 +66,11 @@ impl AsyncRead for Lossy {
 }
 
 impl AsyncWrite for Lossy {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

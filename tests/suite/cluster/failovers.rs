@@ -10,16 +10,26 @@ use crate::support::rlock;
 fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
     with_cluster(|cluster| {
         let (url, old) = (cluster.url(), cluster.owner("job"));
-        let holder = rlock("job").node(&url).args(["--ttl", "3s"]).hold("echo ready; read line; true");
+        let holder = rlock("job")
+            .node(&url)
+            .args(["--ttl", "3s"])
+            .hold("echo ready; read line; true");
         let waiters = [1, 2].map(|number| waiter(&url, &cluster.servers[old], number));
         let new = cluster.fail_over(old);
         renewed(&cluster.servers[new]);
         let begin = Instant::now();
         holder.finish().code(0).silent();
         for (number, waiter) in waiters.into_iter().enumerate() {
-            waiter.finish().code(0).printed(&[&(number + 1).to_string()]);
+            waiter
+                .finish()
+                .code(0)
+                .printed(&[&(number + 1).to_string()]);
         }
-        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
         assert_eq!(cluster.servers[new].cli(&["EXISTS", "job"]), "0");
     });
 }
@@ -28,7 +38,10 @@ fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
 fn a_holder_survives_the_crash_of_its_primary_and_a_waiter_follows() {
     with_cluster(|cluster| {
         let (url, old) = (cluster.url(), cluster.owner("job"));
-        let holder = rlock("job").node(&url).args(["--ttl", "10s"]).hold("echo ready; read line; true");
+        let holder = rlock("job")
+            .node(&url)
+            .args(["--ttl", "10s"])
+            .hold("echo ready; read line; true");
         let waiter = waiter(&url, &cluster.servers[old], 1);
         let new = cluster.replica_of(old);
         cluster.in_step(old);

@@ -1,4 +1,5 @@
-//! Slots that are moved by hand, step by step, and locks that are held, waited for and released meanwhile.
+//! Slots that are moved by hand, step by step, and locks that are held, waited for and released
+//! meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -20,18 +21,33 @@ fn a_lock_is_renewed_released_and_handed_over_in_each_state_of_a_slot_that_is_mo
         let waiters = keys.map(|key| (key, job(key).args(["--", "echo", "got it"]).spawn()));
         for key in keys {
             let queue = format!("rlock:queue:{{job}}:{key}");
-            eventually("the waiter stands in line", || cluster.servers[from].cli(&["ZCARD", &queue]) == "1");
+            eventually("the waiter stands in line", || {
+                cluster.servers[from].cli(&["ZCARD", &queue]) == "1"
+            });
         }
         let mut ends = || holders.next().expect("a holder").finish().code(0);
         let moved = cluster.move_slot("{job}", cluster.other_than(from));
-        let exists = |key: &str| moved.source().cli(&["EVAL", "return redis.call('EXISTS', KEYS[1])", "1", key]);
-        // 1. Nothing has moved. Keys that are missing are asked for at the target, which has none of the others.
+        let exists = |key: &str| {
+            moved
+                .source()
+                .cli(&["EVAL", "return redis.call('EXISTS', KEYS[1])", "1", key])
+        };
+        // 1. Nothing has moved. Keys that are missing are asked for at the target, which has none
+        //    of the others.
         renewed(moved.source());
         ends();
         assert!(exists(keys[0]) != "1" && exists(keys[1]) == "1");
-        let told = rlock("{job}new").node(&url).args(["--wait", "1"]).command(["true"]).code(69);
+        let told = rlock("{job}new")
+            .node(&url)
+            .args(["--wait", "1"])
+            .command(["true"])
+            .code(69);
         told.said(&["the cluster is moving the lock's slot"]);
-        rlock_words(["inspect", keys[1]]).node(&url).finish().code(69).said(&["the cluster is moving the lock's slot"]);
+        rlock_words(["inspect", keys[1]])
+            .node(&url)
+            .finish()
+            .code(69)
+            .said(&["the cluster is moving the lock's slot"]);
         // 2. The locks have moved, their counters have not.
         keys[1..].iter().for_each(|key| moved.key(key));
         renewed(moved.target());
@@ -52,14 +68,21 @@ fn a_lock_is_renewed_released_and_handed_over_in_each_state_of_a_slot_that_is_mo
             waiter.finish().code(0).printed(&["got it"]);
             assert_eq!(target.cli(&["EXISTS", key]), "0", "{key}");
         }
-        rlock("{job}new").node(&url).args(["-n"]).command(["true"]).code(0).silent();
+        rlock("{job}new")
+            .node(&url)
+            .args(["-n"])
+            .command(["true"])
+            .code(0)
+            .silent();
     });
 }
 
 /// Number of requests that were refused because their keys are at two servers.
 fn times_refused(server: &Server) -> u64 {
     let told = server.cli(&["INFO", "errorstats"]);
-    let count = told.lines().find_map(|line| line.trim_end().strip_prefix("errorstat_TRYAGAIN:count="));
+    let count = told
+        .lines()
+        .find_map(|line| line.trim_end().strip_prefix("errorstat_TRYAGAIN:count="));
     count.map_or(0, |count| count.parse().expect("a number"))
 }
 
@@ -72,19 +95,30 @@ fn readers_and_slots_are_held_through_a_move() {
         let slot = || hold(rlock("{job}slots").args(["--slots", "2"]));
         let holders: [Running; 4] = [reader(), reader(), slot(), slot()];
         let moved = cluster.move_slot("{job}", cluster.other_than(from));
-        // The markers are at the target, the members are not: neither server has all that a renewal needs.
+        // The markers are at the target, the members are not: neither server has all that a renewal
+        // needs.
         for key in ["{job}readers", "{job}slots"] {
             moved.key(key);
         }
-        let refused = || [moved.source(), moved.target()].map(times_refused).iter().sum::<u64>();
+        let refused = || {
+            [moved.source(), moved.target()]
+                .map(times_refused)
+                .iter()
+                .sum::<u64>()
+        };
         let before = refused();
-        eventually("each member's renewal is refused", || refused() >= before + 4);
+        eventually("each member's renewal is refused", || {
+            refused() >= before + 4
+        });
         moved.rest();
         let target = moved.target();
         moved.end();
-        // Each of the two locks has two members, and each member's renewal extends both of the keys beside the lock's.
+        // Each of the two locks has two members, and each member's renewal extends both of the keys
+        // beside the lock's.
         let before = target.calls("zadd");
-        eventually("each member is renewed there", || target.calls("zadd") >= before + 4);
+        eventually("each member is renewed there", || {
+            target.calls("zadd") >= before + 4
+        });
         for holder in holders {
             holder.finish().code(0).silent();
         }
@@ -97,9 +131,18 @@ fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_dur
     const TTL: Duration = Duration::from_secs(3);
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("{job}"));
-        let kinds: [(&str, &[&str]); 3] =
-            [("{job}exclusive", &[]), ("{job}readers", &["--shared"]), ("{job}slots", &["--slots", "2"])];
-        let hold = |(key, kind)| rlock(key).node(&url).args(["--ttl", "3s"]).args(kind).hold(UNTIL_TOLD);
+        let kinds: [(&str, &[&str]); 3] = [
+            ("{job}exclusive", &[]),
+            ("{job}readers", &["--shared"]),
+            ("{job}slots", &["--slots", "2"]),
+        ];
+        let hold = |(key, kind)| {
+            rlock(key)
+                .node(&url)
+                .args(["--ttl", "3s"])
+                .args(kind)
+                .hold(UNTIL_TOLD)
+        };
         let holders = kinds.map(hold);
         let moved = cluster.move_slot("{job}", cluster.other_than(from));
         let stays = |server: &Server| {
@@ -128,7 +171,10 @@ fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_dur
 fn waiters_follow_a_slot_that_was_moved() {
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("job"));
-        let holder = rlock("job").node(&url).args(["--ttl", "10s"]).hold(UNTIL_TOLD);
+        let holder = rlock("job")
+            .node(&url)
+            .args(["--ttl", "10s"])
+            .hold(UNTIL_TOLD);
         let waiters = [1, 2].map(|number| waiter(&url, &cluster.servers[from], number));
         let moved = cluster.move_slot("job", cluster.other_than(from));
         let target = moved.target();
@@ -137,9 +183,16 @@ fn waiters_follow_a_slot_that_was_moved() {
         let begin = Instant::now();
         holder.finish().code(0).silent();
         for (number, waiter) in waiters.into_iter().enumerate() {
-            waiter.finish().code(0).printed(&[&(number + 1).to_string()]);
+            waiter
+                .finish()
+                .code(0)
+                .printed(&[&(number + 1).to_string()]);
         }
-        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begin.elapsed()
+        );
         assert_eq!(target.cli(&["EXISTS", "job", "rlock:queue:{job}:job"]), "0");
     });
 }

@@ -5,19 +5,30 @@ use crate::support::Server;
 
 #[test]
 fn the_documentation_has_the_line_that_doctor_prints() {
-    let line =
-        include_str!("../../../docs/redis.md").lines().find(|line| line.starts_with("ACL SETUSER ")).expect("the line");
-    let told = doctor("redis://127.0.0.1:1").args(["-k", "backup", "--acl"]).finish();
+    let line = include_str!("../../../docs/redis.md")
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER "))
+        .expect("the line");
+    let told = doctor("redis://127.0.0.1:1")
+        .args(["-k", "backup", "--acl"])
+        .finish();
     told.tells(&[&format!("in place of {{>PASSWORD}}: {line}")]);
 }
 
 #[test]
 fn a_users_name_that_would_add_words_to_the_line_is_refused() {
     for name in ["x%20nopass%20~%2A%20%2B%40all", "x%0Ay", "x%E2%80%AEy"] {
-        let told = doctor(&format!("redis://{name}@127.0.0.1:1")).finish().code(78).printed(&[]);
-        told.said(&["--node redis://127.0.0.1:1", "no server has a user"]).never_said("nopass");
+        let told = doctor(&format!("redis://{name}@127.0.0.1:1"))
+            .finish()
+            .code(78)
+            .printed(&[]);
+        told.said(&["--node redis://127.0.0.1:1", "no server has a user"])
+            .never_said("nopass");
     }
-    let told = doctor("redis://a%22b@127.0.0.1:1").args(["--acl"]).finish().code(69);
+    let told = doctor("redis://a%22b@127.0.0.1:1")
+        .args(["--acl"])
+        .finish()
+        .code(69);
     told.tells(&[r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#]);
 }
 
@@ -26,10 +37,19 @@ fn an_acl_line_that_is_pasted_unchanged_changes_nothing() {
     let server = Server::tcp(&[]);
     server.cli(&["ACL", "SETUSER", "rlock", "on", ">hunter2", "~mine", "+get"]);
     let before = server.cli(&["ACL", "LIST"]);
-    let told = doctor(&server.url()).args(["-k", "job", "--acl"]).finish().stdout;
-    let line = told.iter().find(|line| line.contains("ACL SETUSER")).expect("the line");
+    let told = doctor(&server.url())
+        .args(["-k", "job", "--acl"])
+        .finish()
+        .stdout;
+    let line = told
+        .iter()
+        .find(|line| line.contains("ACL SETUSER"))
+        .expect("the line");
     let (advice, line) = line.split_once(": ").expect("the line");
-    assert!(advice.ends_with("write > and the password in place of {>PASSWORD}"), "{advice}");
+    assert!(
+        advice.ends_with("write > and the password in place of {>PASSWORD}"),
+        "{advice}"
+    );
     let pasted = |line: &str| server.cli(&line.split(' ').collect::<Vec<_>>());
     // A shell takes the place for a redirection, and its brace is left.
     for line in [line, &line.replace("{>PASSWORD}", "{")] {
@@ -43,6 +63,11 @@ fn an_acl_line_that_is_pasted_unchanged_changes_nothing() {
 #[test]
 fn a_name_that_looks_like_a_pattern_is_taken_literally_and_a_note_says_so() {
     let server = good();
-    let told = doctor(&server.url()).args(["-k", "deploy-*", "-k", "job", "--acl"]).finish();
-    told.code(0).tells(&[r"~deploy-\\*", "note: deploy-* is taken as the name of one lock, and no pattern"]);
+    let told = doctor(&server.url())
+        .args(["-k", "deploy-*", "-k", "job", "--acl"])
+        .finish();
+    told.code(0).tells(&[
+        r"~deploy-\\*",
+        "note: deploy-* is taken as the name of one lock, and no pattern",
+    ]);
 }

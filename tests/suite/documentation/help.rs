@@ -6,10 +6,12 @@ use super::examples::{programs, sh};
 use crate::generated::subcommands;
 use crate::support::{RLOCK, Server, Session};
 
-/// The script before a line: a home, the variables of a CI job, and, where the line needs one, a lock.
+/// The script before a line: a home, the variables of a CI job, and, where the line needs one, a
+/// lock.
 fn setting(subcommand: Option<&str>, number: usize, home: &str) -> String {
-    let setting =
-        format!("cd {home}; export HOME=$PWD CI_JOB_URL=https://ci/7 GITHUB_ENV=env RLOCK_PREFIX={number}:\n");
+    let setting = format!(
+        "cd {home}; export HOME=$PWD CI_JOB_URL=https://ci/7 GITHUB_ENV=env RLOCK_PREFIX={number}:\n"
+    );
     match subcommand {
         None | Some("run" | "acquire") => setting,
         _ => {
@@ -22,9 +24,22 @@ fn setting(subcommand: Option<&str>, number: usize, home: &str) -> String {
 #[test]
 fn every_example_of_help_runs() {
     let server = Server::with(&["--appendonly", "yes"]);
-    let servers: Vec<Server> = (0..3).map(|_| Server::with(&["--appendonly", "yes"])).collect();
-    let three = servers.iter().map(Server::url).collect::<Vec<_>>().join(",");
-    let folder = programs(&["backup.sh", "deploy.sh", "report.sh", "switch-over.sh", "pg_dump", "man"]);
+    let servers: Vec<Server> = (0..3)
+        .map(|_| Server::with(&["--appendonly", "yes"]))
+        .collect();
+    let three = servers
+        .iter()
+        .map(Server::url)
+        .collect::<Vec<_>>()
+        .join(",");
+    let folder = programs(&[
+        "backup.sh",
+        "deploy.sh",
+        "report.sh",
+        "switch-over.sh",
+        "pg_dump",
+        "man",
+    ]);
     let home = folder.path().display().to_string();
     let names: Vec<String> = subcommands();
     let mut number = 0;
@@ -35,8 +50,13 @@ fn every_example_of_help_runs() {
             number += 1;
             let line = line.replace("--node local", &format!("--node local:{home}/locks"));
             let line = line.replace("redis://redis1,redis://redis2,redis://redis3", &three);
-            let Some(line) = in_its_shell(subcommand, line) else { continue };
-            let script = format!("{}export RLOCK_RESTART_GUARD=off\n{line}", setting(subcommand, number, &home));
+            let Some(line) = in_its_shell(subcommand, line) else {
+                continue;
+            };
+            let script = format!(
+                "{}export RLOCK_RESTART_GUARD=off\n{line}",
+                setting(subcommand, number, &home)
+            );
             if line == "rlock break deploy" {
                 let mut session = Session::of_on(RLOCK, &["sh", "-c", &script], &server);
                 session.sees("[y/N]");
@@ -54,14 +74,22 @@ fn every_example_of_help_runs() {
     }
 }
 
-/// Returns the line of a shell's start-up file as sh runs it, and any other as it is. `None` if this machine lacks the shell.
+/// Returns the line of a shell's start-up file as sh runs it, and any other as it is. `None` if
+/// this machine lacks the shell.
 fn in_its_shell(subcommand: Option<&str>, line: String) -> Option<String> {
     if subcommand != Some("completions") {
         return Some(line);
     }
-    let shell = ["bash", "zsh", "fish"].into_iter().find(|shell| line.contains(shell)).expect("a shell");
+    let shell = ["bash", "zsh", "fish"]
+        .into_iter()
+        .find(|shell| line.contains(shell))
+        .expect("a shell");
     first_line(shell, &["--version"]).ok()?;
-    let before = if shell == "zsh" { "autoload -Uz compinit; compinit -u; " } else { "" };
+    let before = if shell == "zsh" {
+        "autoload -Uz compinit; compinit -u; "
+    } else {
+        ""
+    };
     Some(format!("{shell} -c '{before}{line}'"))
 }
 

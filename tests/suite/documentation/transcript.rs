@@ -1,4 +1,5 @@
-//! README's transcript, played on two hosts again: what is printed must be what README shows, but for times, numbers and names.
+//! README's transcript, played on two hosts again: what is printed must be what README shows, but
+//! for times, numbers and names.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -31,20 +32,49 @@ struct Host {
 impl Host {
     /// `lasts` is how long the job runs there, in seconds.
     fn start(folder: &Path, node: &str, lasts: &str) -> Self {
-        let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a PATH"));
+        let path = format!(
+            "{}:{}",
+            folder.display(),
+            std::env::var("PATH").expect("a PATH")
+        );
         let mut shell = Command::new("sh");
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"RLOCK_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"RLOCK_"))
+        {
             shell.env_remove(name);
         }
-        shell.args(["-c", "exec sh -s 2>&1"]).current_dir(folder).env("PATH", path).env("LOGNAME", "deploy");
-        shell.envs([("RLOCK_NODE", node), ("RLOCK_CONFIG", "none"), ("RLOCK_TTL", TTL), ("LASTS", lasts)]);
-        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh");
-        let (typed, printed) = (shell.stdin.take().expect("stdin"), shell.stdout.take().expect("stdout"));
+        shell
+            .args(["-c", "exec sh -s 2>&1"])
+            .current_dir(folder)
+            .env("PATH", path)
+            .env("LOGNAME", "deploy");
+        shell.envs([
+            ("RLOCK_NODE", node),
+            ("RLOCK_CONFIG", "none"),
+            ("RLOCK_TTL", TTL),
+            ("LASTS", lasts),
+        ]);
+        let mut shell = shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let (typed, printed) = (
+            shell.stdin.take().expect("stdin"),
+            shell.stdout.take().expect("stdout"),
+        );
         let (send, lines) = channel();
         std::thread::spawn(move || {
-            BufReader::new(printed).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
+            BufReader::new(printed)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| send.send(line))
         });
-        Self { shell, typed, lines }
+        Self {
+            shell,
+            typed,
+            lines,
+        }
     }
 }
 
@@ -55,12 +85,14 @@ impl Drop for Host {
     }
 }
 
-/// Returns the line without what differs from run to run: columns, times, numbers of three digits and more, names of hosts and nodes.
+/// Returns the line without what differs from run to run: columns, times, numbers of three digits
+/// and more, names of hosts and nodes.
 fn masked(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in line.split_whitespace() {
         let bare = word.trim_matches([',', ';', ':', '(', ')']);
-        let is_time = bare.starts_with(|c: char| c.is_ascii_digit()) && bare.ends_with(['s', 'm', 'h']);
+        let is_time =
+            bare.starts_with(|c: char| c.is_ascii_digit()) && bare.ends_with(['s', 'm', 'h']);
         let is_number = bare.len() > 2 && bare.chars().all(|c| c.is_ascii_digit());
         let name = match () {
             () if is_time => "TIME",
@@ -92,7 +124,11 @@ fn steps(transcript: &str) -> Vec<Step<'_>> {
     for line in transcript.lines() {
         let prompt = PROMPTS.iter().position(|prompt| line.starts_with(prompt));
         match (prompt, steps.last_mut()) {
-            (Some(host), _) => steps.push(Step { host, command: &line[PROMPTS[host].len()..], printed: Vec::new() }),
+            (Some(host), _) => steps.push(Step {
+                host,
+                command: &line[PROMPTS[host].len()..],
+                printed: Vec::new(),
+            }),
             (None, Some(step)) => step.printed.push(line),
             (None, None) => panic!("no prompt before {line}"),
         }
@@ -108,7 +144,13 @@ fn the_transcript_of_readme_is_what_two_hosts_print() {
         let is_cut = Arc::clone(&is_cut);
         move || {
             let delay = |is_cut: Arc<AtomicBool>| -> Delay {
-                Box::new(move || if is_cut.load(Ordering::Relaxed) { PATIENCE * 10 } else { Duration::ZERO })
+                Box::new(move || {
+                    if is_cut.load(Ordering::Relaxed) {
+                        PATIENCE * 10
+                    } else {
+                        Duration::ZERO
+                    }
+                })
             };
             [delay(Arc::clone(&is_cut)), delay(Arc::clone(&is_cut))]
         }
@@ -117,12 +159,23 @@ fn the_transcript_of_readme_is_what_two_hosts_print() {
     let folder = programs(&[]);
     let job = "#!/bin/sh\necho \"backing up, fence $RLOCK_FENCE\"\nexec sleep $LASTS\n";
     install_script(job, &folder.path().join("backup.sh")).expect("a script");
-    let mut hosts = [Host::start(folder.path(), &node, "600"), Host::start(folder.path(), &server.tcp_url(), "0")];
-    for Step { host, command, printed } in steps(&script("README.md", "web1$ ")) {
+    let mut hosts = [
+        Host::start(folder.path(), &node, "600"),
+        Host::start(folder.path(), &server.tcp_url(), "0"),
+    ];
+    for Step {
+        host,
+        command,
+        printed,
+    } in steps(&script("README.md", "web1$ "))
+    {
         is_cut.fetch_or(command.starts_with('#'), Ordering::Relaxed);
         writeln!(hosts[host].typed, "{command}").expect("a shell");
         for line in printed {
-            let now = hosts[host].lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{command}: no {line}"));
+            let now = hosts[host]
+                .lines
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("{command}: no {line}"));
             assert_eq!(masked(&now), masked(line), "{command}");
         }
     }

@@ -13,7 +13,10 @@ fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
     let daemon = "setsid sh -c 'trap \"echo asked >> $0\" TERM; echo daemon $$; exec >/dev/null 2>&1; : > $0.ready; while :; do sleep 0.01; done' \"$0\" &
         until [ -e \"$0.ready\" ]; do sleep 0.01; done";
     let start = |options: &[&str], asked: &Path| {
-        let job = rlock("job").on(&server).args(["--kill-after", "300ms"]).args(options);
+        let job = rlock("job")
+            .on(&server)
+            .args(["--kill-after", "300ms"])
+            .args(options);
         job.args(["--", "sh", "-c", daemon]).args([asked]).spawn()
     };
     let dir = tempfile::tempdir().expect("a directory");
@@ -33,14 +36,20 @@ fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
     job.finish().code(0).silent();
     assert!(!alive(contained));
     next.finish().code(0).printed(&["alone"]);
-    assert_eq!(std::fs::read_to_string(&asked).expect("it was asked first"), "asked\n");
+    assert_eq!(
+        std::fs::read_to_string(&asked).expect("it was asked first"),
+        "asked\n"
+    );
 }
 
 #[test]
 fn contained_daemons_end_when_rlock_is_killed() {
     let server = Server::start();
     let daemon = "setsid sh -c 'echo daemon $$; while :; do sleep 0.01; done' & wait";
-    let mut job = rlock("job").on(&server).args(["--contain", "-c", daemon]).spawn();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--contain", "-c", daemon])
+        .spawn();
     let contained = job.wait_for_pid("daemon");
     job.signal(Signal::SIGKILL);
     eventually("the daemon is dead", || !alive(contained));
@@ -49,8 +58,18 @@ fn contained_daemons_end_when_rlock_is_killed() {
 #[test]
 fn the_exit_code_of_a_contained_command_is_its_own() {
     let server = Server::start();
-    rlock("job").on(&server).args(["--contain"]).sh("exit 7").code(7).silent();
-    rlock("job").on(&server).args(["--contain"]).sh("(setsid sleep 60 >/dev/null 2>&1 &) ; exit 3").code(3).silent();
+    rlock("job")
+        .on(&server)
+        .args(["--contain"])
+        .sh("exit 7")
+        .code(7)
+        .silent();
+    rlock("job")
+        .on(&server)
+        .args(["--contain"])
+        .sh("(setsid sleep 60 >/dev/null 2>&1 &) ; exit 3")
+        .code(3)
+        .silent();
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }
 
@@ -62,9 +81,19 @@ fn contain_leaves_children_alone_that_were_there_before() {
         RLOCK,
         server.url()
     );
-    let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let before: i32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a pid");
+    let output = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .expect("sh");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let before: i32 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .expect("a pid");
     assert!(alive(before));
     signal(before, Signal::SIGKILL);
 }
@@ -75,7 +104,10 @@ fn a_signal_comes_once_to_a_contained_command_of_a_nested_rlock() {
     let script = format!(
         "exec {RLOCK} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.01; done'"
     );
-    let mut job = rlock("job").on(&server).args(["--contain", "-c", &script]).spawn();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--contain", "-c", &script])
+        .spawn();
     job.wait_for("ready");
     for _ in 0..5 {
         job.signal(Signal::SIGUSR1);
@@ -83,5 +115,8 @@ fn a_signal_comes_once_to_a_contained_command_of_a_nested_rlock() {
     }
     job.signal(Signal::SIGUSR2);
     let finished = job.finish().code(0);
-    assert_eq!(finished.stdout.iter().filter(|line| *line == "got").count(), 5);
+    assert_eq!(
+        finished.stdout.iter().filter(|line| *line == "got").count(),
+        5
+    );
 }

@@ -13,8 +13,14 @@ fn a_command_that_runs_too_long_is_stopped_with_124() {
     let late = Duration::from_secs(2);
     for (words, script) in [
         (&["--max-run", "0.3"][..], "echo ready; sleep 60"),
-        (&["--max-run", "300ms", "--kill-after", "0.2"], "trap '' TERM; echo ready; sleep 60; sleep 60"),
-        (&["--max-run", "300ms"], "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done"),
+        (
+            &["--max-run", "300ms", "--kill-after", "0.2"],
+            "trap '' TERM; echo ready; sleep 60; sleep 60",
+        ),
+        (
+            &["--max-run", "300ms"],
+            "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+        ),
     ] {
         let job = rlock("job").on(&server).args(words).hold(script);
         let finished = job.finish().code(124).mentions(&["job: --max-run is over"]);
@@ -22,8 +28,18 @@ fn a_command_that_runs_too_long_is_stopped_with_124() {
         finished.within(late);
         assert_eq!(server.cli(&["EXISTS", "job"]), "0");
     }
-    rlock("job").on(&server).args(["--max-run", "5s"]).sh("exit 3").code(3).silent();
-    rlock("job").on(&server).args(["--max-run", "0"]).sh("exit 3").code(3).silent();
+    rlock("job")
+        .on(&server)
+        .args(["--max-run", "5s"])
+        .sh("exit 3")
+        .code(3)
+        .silent();
+    rlock("job")
+        .on(&server)
+        .args(["--max-run", "0"])
+        .sh("exit 3")
+        .code(3)
+        .silent();
 }
 
 #[test]
@@ -31,7 +47,14 @@ fn a_grace_longer_than_the_lease_is_given_in_full_when_the_time_is_up_and_cut_fo
     let server = Server::start();
     let mut job = rlock("job")
         .on(&server)
-        .args(["--ttl", "1500ms", "--max-run", "200ms", "--kill-after", "2m"])
+        .args([
+            "--ttl",
+            "1500ms",
+            "--max-run",
+            "200ms",
+            "--kill-after",
+            "2m",
+        ])
         .stdin(std::process::Stdio::piped())
         .hold("trap 'echo asked' TERM; echo ready; read interrupted; read line; exit 5");
     job.wait_for("asked");
@@ -54,20 +77,32 @@ fn the_lock_is_kept_until_a_command_that_ran_too_long_is_dead() {
     let server = Server::start();
     let options = ["--ttl", "600ms", "--max-run", "300ms", "--kill-after", "0"];
     let options = ["--kill-after", "100ms"].iter().chain(&options[..4]);
-    let mut job =
-        rlock("job").on(&server).args(options).args(["-c", "trap '' TERM; echo leader $$; sleep 60; sleep 60"]).spawn();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(options)
+        .args(["-c", "trap '' TERM; echo leader $$; sleep 60; sleep 60"])
+        .spawn();
     let leader = job.wait_for_pid("leader");
     let next = rlock("job").on(&server).args(["--", "sh", "-c", ALONE]);
-    next.args([leader.to_string()]).finish().code(0).printed(&["alone"]);
+    next.args([leader.to_string()])
+        .finish()
+        .code(0)
+        .printed(&["alone"]);
     job.finish().code(124);
 }
 
 #[test]
 fn a_command_that_was_stopped_can_still_be_ended() {
     let server = Server::start();
-    let mut job = rlock("job").on(&server).args(["-c", "echo leader $$; kill -STOP $$; sleep 60"]).spawn();
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["-c", "echo leader $$; kill -STOP $$; sleep 60"])
+        .spawn();
     let leader = job.wait_for_pid("leader");
-    let stopped = || std::fs::read_to_string(format!("/proc/{leader}/stat")).is_ok_and(|stat| stat.contains(") T "));
+    let stopped = || {
+        std::fs::read_to_string(format!("/proc/{leader}/stat"))
+            .is_ok_and(|stat| stat.contains(") T "))
+    };
     eventually("it is stopped", stopped);
     job.signal(Signal::SIGTERM);
     job.finish().code(143).silent();
@@ -76,9 +111,11 @@ fn a_command_that_was_stopped_can_still_be_ended() {
 #[test]
 fn a_leader_that_joins_another_group_dies_all_the_same() {
     let server = Server::start();
-    let script =
-        "$SIG{TERM} = 'IGNORE'; setpgrp(0, getpgrp(getppid())); $| = 1; print \"leader $$\\n\"; sleep 60 while 1";
-    let mut job = rlock("job").on(&server).args(["--ttl", "900ms", "--", "perl", "-e", script]).spawn();
+    let script = "$SIG{TERM} = 'IGNORE'; setpgrp(0, getpgrp(getppid())); $| = 1; print \"leader $$\\n\"; sleep 60 while 1";
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "900ms", "--", "perl", "-e", script])
+        .spawn();
     let leader = job.wait_for_pid("leader");
     server.cli(&["SET", "job", "another's"]);
     job.finish().code(79);
@@ -94,8 +131,10 @@ fn a_command_that_was_halted_through_rlock_goes_on_through_rlock() {
         .stdin(std::process::Stdio::piped())
         .spawn();
     let leader = job.wait_for_pid("leader");
-    let state =
-        |wanted: &str| std::fs::read_to_string(format!("/proc/{leader}/stat")).is_ok_and(|stat| stat.contains(wanted));
+    let state = |wanted: &str| {
+        std::fs::read_to_string(format!("/proc/{leader}/stat"))
+            .is_ok_and(|stat| stat.contains(wanted))
+    };
     job.signal(Signal::SIGTSTP);
     eventually("it is stopped", || state(") T "));
     job.signal(Signal::SIGCONT);

@@ -12,7 +12,8 @@ use testkit::processes::{give_up_priority, stat};
 use super::Witness;
 use crate::support::{Running, Server, eventually, guard_of, rlock, skipped, state};
 
-/// How the kernel schedules `pid`: its nice value, its real-time priority and its policy (proc(5): `nice`, `rt_priority`, `policy`).
+/// How the kernel schedules `pid`: its nice value, its real-time priority and its policy (proc(5):
+/// `nice`, `rt_priority`, `policy`).
 fn scheduled(pid: i32) -> [i32; 3] {
     let fields = stat(pid);
     [16, 37, 38].map(|place| fields[place].parse().expect("a number"))
@@ -23,9 +24,15 @@ fn ordinary(nice: i32) -> [i32; 3] {
     [nice, 0, libc::SCHED_OTHER]
 }
 
-/// How the guard of a run with the nice value `nice` is scheduled: before others, if this process has the right to that.
+/// How the guard of a run with the nice value `nice` is scheduled: before others, if this process
+/// has the right to that.
 fn at_best(nice: i32) -> [i32; 3] {
-    let may = Command::new("nice").args(["-n", "-20", "nice"]).output().expect("nice").stdout == b"-20\n";
+    let may = Command::new("nice")
+        .args(["-n", "-20", "nice"])
+        .output()
+        .expect("nice")
+        .stdout
+        == b"-20\n";
     ordinary(if may && !is_filtered() { -20 } else { nice })
 }
 
@@ -51,7 +58,12 @@ fn a_guard_stops_the_command_before_it_looks_at_anything() {
     let witness = Witness::start(&server.url(), &["--ttl", "2s"]);
     witness.rlock.signal(Signal::SIGSTOP);
     let calls = calls_before(witness.guard(), libc::SYS_kill).expect("its calls");
-    assert!(!calls.iter().any(|call| [libc::SYS_open, libc::SYS_openat, libc::SYS_read].contains(call)), "{calls:?}");
+    assert!(
+        !calls
+            .iter()
+            .any(|call| [libc::SYS_open, libc::SYS_openat, libc::SYS_read].contains(call)),
+        "{calls:?}"
+    );
     witness.dies();
 }
 
@@ -90,7 +102,9 @@ fn a_guard_of_a_real_time_rlock_stays_one() {
     if priority == 0 {
         return skipped("this process has no right to real time");
     }
-    eventually("its guard waits", || state(guard_of(job.pid())) == Some('S'));
+    eventually("its guard waits", || {
+        state(guard_of(job.pid())) == Some('S')
+    });
     assert_eq!(scheduled(guard_of(job.pid()))[1..], [2, policy]);
     job.finish().code(0);
 }
@@ -113,7 +127,8 @@ fn a_guard_under_a_filter_that_kills_for_asking_lives() {
             code(libc::BPF_RET | libc::BPF_K),
         ];
         let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-        let asks = |call: libc::c_long| step(compare, 0, 1, u32::try_from(call).unwrap_or_default());
+        let asks =
+            |call: libc::c_long| step(compare, 0, 1, u32::try_from(call).unwrap_or_default());
         let dies = step(ret, 0, 0, libc::SECCOMP_RET_KILL_PROCESS);
         let mut steps = [
             step(load, 0, 0, 0),
@@ -125,20 +140,33 @@ fn a_guard_under_a_filter_that_kills_for_asking_lives() {
             dies,
             step(ret, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
-        let program =
-            libc::sock_fprog { len: u16::try_from(steps.len()).unwrap_or_default(), filter: steps.as_mut_ptr() };
+        let program = libc::sock_fprog {
+            len: u16::try_from(steps.len()).unwrap_or_default(),
+            filter: steps.as_mut_ptr(),
+        };
         // SAFETY: the kernel copies the program.
         let set = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const program,
+                ) == 0
         };
-        if set { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if set {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
     // The filter does what it says.
     let mut chrt = Command::new("chrt");
     // SAFETY: system calls alone.
     unsafe { chrt.args(["--rr", "1", "true"]).pre_exec(filter) };
-    assert_eq!(chrt.output().expect("chrt").status.signal(), Some(libc::SIGSYS));
+    assert_eq!(
+        chrt.output().expect("chrt").status.signal(),
+        Some(libc::SIGSYS)
+    );
     let server = Server::start();
     let job = hold(&server, filter);
     let guard = guard_of(job.pid());

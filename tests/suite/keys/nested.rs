@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 use super::run;
 use crate::support::{Nodes, RLOCK, Server, alive, eventually};
 
-/// A script that prints its pid, and runs until it is killed, for a minute at most. TERM does not end it.
+/// A script that prints its pid, and runs until it is killed, for a minute at most. TERM does not
+/// end it.
 const STUBBORN: &str = "trap \"\" TERM; echo work $$; for i in $(seq 6000); do sleep 0.01; done";
 
 /// Returns `rlock run -k KEY… -- WORDS` for a shell script.
@@ -20,28 +21,60 @@ fn inner(keys: &[&str], words: &str) -> String {
 fn locks_that_outer_runs_hold_are_run_under_at_once() {
     let (server, nodes) = (Server::start(), Nodes::start(3));
     let dir = tempfile::tempdir().expect("a directory");
-    for url in [server.url(), nodes.url(), format!("local:{}", dir.path().display())] {
+    for url in [
+        server.url(),
+        nodes.url(),
+        format!("local:{}", dir.path().display()),
+    ] {
         let job = |keys: &[&str]| run(keys).node(&url).args(["--restart-guard", "off"]);
         // A subset of one outer run's locks, and all of them.
         for keys in [&["b"][..], &["c", "a"], &["a", "b", "c"]] {
             for wait in ["", "-n"] {
-                let script = inner(keys, &format!("{wait} -- sh -c 'echo $RLOCK_KEY $RLOCK_TOKEN'"));
+                let script = inner(
+                    keys,
+                    &format!("{wait} -- sh -c 'echo $RLOCK_KEY $RLOCK_TOKEN'"),
+                );
                 let script = format!("echo $RLOCK_TOKEN; {script}");
-                let finished = job(&["a", "b", "c"]).args(["-c", &script]).finish().code(0).silent();
+                let finished = job(&["a", "b", "c"])
+                    .args(["-c", &script])
+                    .finish()
+                    .code(0)
+                    .silent();
                 let tokens: Vec<&str> = finished.stdout[0].split(',').collect();
                 let mut keys = keys.to_vec();
                 keys.sort_unstable();
-                let own = keys.iter().map(|key| tokens[usize::from(key.as_bytes()[0] - b'a')]).collect::<Vec<_>>();
-                assert_eq!(finished.stdout[1], format!("{} {}", keys.join(","), own.join(",")));
+                let own = keys
+                    .iter()
+                    .map(|key| tokens[usize::from(key.as_bytes()[0] - b'a')])
+                    .collect::<Vec<_>>();
+                assert_eq!(
+                    finished.stdout[1],
+                    format!("{} {}", keys.join(","), own.join(","))
+                );
             }
         }
         let again = inner(&["a"], "-- echo again");
         let between = inner(&["b"], &format!("-- {again}"));
-        job(&["a"]).args(["-c", &between]).finish().code(0).silent().printed(&["again"]);
+        job(&["a"])
+            .args(["-c", &between])
+            .finish()
+            .code(0)
+            .silent()
+            .printed(&["again"]);
         // Locks of two outer runs.
-        let both = inner(&["b"], &format!("-- sh -c '{}; echo $?'", inner(&["a", "b"], "-- echo both")));
-        let refused = job(&["a", "c"]).args(["-c", &both]).finish().code(0).printed(&["64"]);
-        refused.said(&["another of these locks is held by", "let the outer rlock take all of them"]);
+        let both = inner(
+            &["b"],
+            &format!("-- sh -c '{}; echo $?'", inner(&["a", "b"], "-- echo both")),
+        );
+        let refused = job(&["a", "c"])
+            .args(["-c", &both])
+            .finish()
+            .code(0)
+            .printed(&["64"]);
+        refused.said(&[
+            "another of these locks is held by",
+            "let the outer rlock take all of them",
+        ]);
     }
     assert_eq!(server.cli(&["EXISTS", "a", "b", "c"]), "0");
 }
@@ -50,17 +83,36 @@ fn locks_that_outer_runs_hold_are_run_under_at_once() {
 fn a_run_whose_locks_an_outer_run_holds_in_part_is_refused() {
     let (server, nodes) = (Server::start(), Nodes::start(3));
     let dir = tempfile::tempdir().expect("a directory");
-    for url in [server.url(), nodes.url(), format!("local:{}", dir.path().display())] {
+    for url in [
+        server.url(),
+        nodes.url(),
+        format!("local:{}", dir.path().display()),
+    ] {
         let job = || run(&["b", "c"]).node(&url).args(["--restart-guard", "off"]);
         for keys in [&["a", "b"][..], &["c", "d"], &["a", "b", "c", "d"]] {
             let script = format!("{}; echo $?", inner(keys, "-- echo ran"));
-            let finished = job().args(["-c", &script]).finish().code(0).printed(&["64"]);
-            finished.said(&["another of these locks is held by", "let the outer rlock take all of them"]);
+            let finished = job()
+                .args(["-c", &script])
+                .finish()
+                .code(0)
+                .printed(&["64"]);
+            finished.said(&[
+                "another of these locks is held by",
+                "let the outer rlock take all of them",
+            ]);
         }
         // Another client's lock is not waited for.
-        let holder = run(&["a"]).node(&url).args(["--restart-guard", "off"]).hold("echo ready; read x; true");
+        let holder = run(&["a"])
+            .node(&url)
+            .args(["--restart-guard", "off"])
+            .hold("echo ready; read x; true");
         let script = format!("{}; echo $?", inner(&["a", "b"], "-- echo ran"));
-        job().args(["-c", &script]).finish().code(0).printed(&["64"]).said(&["rlock: a: another of these locks"]);
+        job()
+            .args(["-c", &script])
+            .finish()
+            .code(0)
+            .printed(&["64"])
+            .said(&["rlock: a: another of these locks"]);
         holder.finish().code(0);
     }
     assert_eq!(server.cli(&["EXISTS", "a", "b", "c", "d"]), "0");
@@ -69,18 +121,32 @@ fn a_run_whose_locks_an_outer_run_holds_in_part_is_refused() {
 #[test]
 fn a_node_that_stalls_as_the_nested_run_starts_is_waited_for() {
     let server = Server::start();
-    let pause = format!("redis-cli -s {} client pause 1600 all", server.socket().display());
+    let pause = format!(
+        "redis-cli -s {} client pause 1600 all",
+        server.socket().display()
+    );
     let script = format!("{pause}; {}", inner(&["a", "b"], "-- echo hi"));
-    run(&["a", "b"]).on(&server).args(["-c", &script]).finish().code(0).silent().printed(&["OK", "hi"]);
+    run(&["a", "b"])
+        .on(&server)
+        .args(["-c", &script])
+        .finish()
+        .code(0)
+        .silent()
+        .printed(&["OK", "hi"]);
 }
 
 #[test]
 fn a_nested_command_in_the_background_does_not_outlive_any_of_the_outer_locks() {
     let server = Server::start();
     for lost in ["a", "b", "c"] {
-        let script =
-            format!("setsid {} & echo ready; read x; exit 5", inner(&["a", "b"], &format!("-- sh -c '{STUBBORN}'")));
-        let job = run(&["a", "b", "c"]).on(&server).args(["--ttl", "2s", "-v"]).stdin(Stdio::piped());
+        let script = format!(
+            "setsid {} & echo ready; read x; exit 5",
+            inner(&["a", "b"], &format!("-- sh -c '{STUBBORN}'"))
+        );
+        let job = run(&["a", "b", "c"])
+            .on(&server)
+            .args(["--ttl", "2s", "-v"])
+            .stdin(Stdio::piped());
         let mut job = job.args(["-c", &script]).spawn();
         let work = job.wait_for_pid("work");
         drop(job.stdin.take());
@@ -97,8 +163,14 @@ fn a_nested_command_in_the_background_does_not_outlive_any_of_the_outer_locks() 
 #[test]
 fn a_nested_command_dies_with_the_outer_run_that_is_killed() {
     let server = Server::start();
-    let script = format!("setsid {} & read x", inner(&["b"], &format!("-- sh -c '{STUBBORN}'")));
-    let job = run(&["a", "b"]).on(&server).args(["--ttl", "1h"]).stdin(Stdio::piped());
+    let script = format!(
+        "setsid {} & read x",
+        inner(&["b"], &format!("-- sh -c '{STUBBORN}'"))
+    );
+    let job = run(&["a", "b"])
+        .on(&server)
+        .args(["--ttl", "1h"])
+        .stdin(Stdio::piped());
     let mut job = job.args(["-c", &script]).spawn();
     let work = job.wait_for_pid("work");
     job.signal(Signal::SIGKILL);

@@ -16,7 +16,11 @@ fn all_run(waiters: impl IntoIterator<Item = Running>) {
     for waiter in waiters {
         waiter.finish().code(0).silent();
     }
-    assert!(begin.elapsed() < LATE, "a waiter was not told: {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < LATE,
+        "a waiter was not told: {:?}",
+        begin.elapsed()
+    );
 }
 
 #[test]
@@ -25,8 +29,16 @@ fn a_reader_does_not_overtake_a_writer_that_waits() {
         let nodes = Nodes::start(count);
         let reader = hold(&nodes, SHARED);
         let writer = queued(&nodes, &[], "writer");
-        let told = ["busy: held shared by", "; there is room beside them, but a waiter that came earlier goes first"];
-        job(&nodes, SHARED).args(["-n"]).sh("echo ran").code(75).printed(&[]).said(&told);
+        let told = [
+            "busy: held shared by",
+            "; there is room beside them, but a waiter that came earlier goes first",
+        ];
+        job(&nodes, SHARED)
+            .args(["-n"])
+            .sh("echo ran")
+            .code(75)
+            .printed(&[])
+            .said(&told);
         let later = queued(&nodes, SHARED, "later");
         reader.finish().code(0).silent();
         all_run([writer, later]);
@@ -50,7 +62,9 @@ fn readers_behind_a_writer_go_together_when_it_leaves() {
             });
             readers.push(reader.args(["--", "sh", "-c", gate]).spawn());
             for node in nodes.iter() {
-                eventually("it stands in the queue", || node.cli(&["ZCARD", super::QUEUE]) == number.to_string());
+                eventually("it stands in the queue", || {
+                    node.cli(&["ZCARD", super::QUEUE]) == number.to_string()
+                });
             }
         }
         let begin = Instant::now();
@@ -58,7 +72,11 @@ fn readers_behind_a_writer_go_together_when_it_leaves() {
         for reader in &mut readers {
             reader.wait_for("in");
         }
-        assert!(begin.elapsed() < LATE, "a reader was not told: {:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < LATE,
+            "a reader was not told: {:?}",
+            begin.elapsed()
+        );
         for reader in readers {
             reader.finish().code(0).silent();
         }
@@ -101,7 +119,11 @@ fn other_numbers_of_slots_wait_until_all_of_the_first_have_ended() {
     let nodes = Nodes::start(1);
     let holder = hold(&nodes, SLOTS);
     let more = queued(&nodes, &["--slots", "5"], "more");
-    job(&nodes, SLOTS).args(["-n"]).sh("echo ran").code(75).printed(&[]);
+    job(&nodes, SLOTS)
+        .args(["-n"])
+        .sh("echo ran")
+        .code(75)
+        .printed(&[]);
     holder.finish().code(0).silent();
     all_run([more]);
     nothing_is_left(&nodes);
@@ -131,7 +153,9 @@ fn a_hand_over_costs_three_requests_in_every_kind() {
         // Readers wait for a writer; all others for their own kind.
         let first = if options == SHARED { &[][..] } else { options };
         let holders: Vec<Running> = (0..held).map(|_| hold(&nodes, first)).collect();
-        let waiters: Vec<Running> = (0..waiting).map(|number| queued(&nodes, options, &number.to_string())).collect();
+        let waiters: Vec<Running> = (0..waiting)
+            .map(|number| queued(&nodes, options, &number.to_string()))
+            .collect();
         let before = nodes[0].asked();
         all_end(holders, 0);
         all_run(waiters);
@@ -144,18 +168,35 @@ fn a_hand_over_costs_three_requests_in_every_kind() {
 fn a_place_that_moves_gets_a_number_above_the_last_holder_of_its_index() {
     let nodes = Nodes::start(1);
     let node = &nodes[0];
-    let derived = ["fence", "leases", "holders", "queue", "turns"].map(|kind| format!("rlock:{kind}:{{job}}:job"));
+    let derived = ["fence", "leases", "holders", "queue", "turns"]
+        .map(|kind| format!("rlock:{kind}:{{job}}:job"));
     let ask = |args: &[&str]| {
-        let keys: Vec<&str> = ["job"].into_iter().chain(derived.iter().map(String::as_str)).collect();
+        let keys: Vec<&str> = ["job"]
+            .into_iter()
+            .chain(derived.iter().map(String::as_str))
+            .collect();
         let words = ["EVAL", &LOCK.text, "6"];
-        let reply = node.cli(&words.iter().chain(&keys).chain(args).copied().collect::<Vec<&str>>());
+        let reply = node.cli(
+            &words
+                .iter()
+                .chain(&keys)
+                .chain(args)
+                .copied()
+                .collect::<Vec<&str>>(),
+        );
         reply.lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let join = |token: &str, index: &str, is_exact: &str| {
         let value = format!("{token} {{}}");
-        let place = ["", "", "0", "600000", "", "", token, "k2", "3", index, is_exact, ""];
+        let place = [
+            "", "", "0", "600000", "", "", token, "k2", "3", index, is_exact, "",
+        ];
         let reply = ask(&[&["take", &value, "60000", "0", "600000"], &place[..]].concat());
-        assert_eq!((reply[0].as_str(), reply[2].as_str()), ("granted", index), "{reply:?}");
+        assert_eq!(
+            (reply[0].as_str(), reply[2].as_str()),
+            ("granted", index),
+            "{reply:?}"
+        );
         reply[1].parse::<u64>().expect("a number")
     };
     join("first", "1", "");

@@ -3,8 +3,8 @@
 use super::{local, nested};
 use crate::support::{Server, alive, eventually, rlock};
 
-/// Starts a nested run in the background, which does some work, and another client that wants the lock. Then the outer command
-/// ends, and the order of what the two wrote is checked.
+/// Starts a nested run in the background, which does some work, and another client that wants the
+/// lock. Then the outer command ends, and the order of what the two wrote is checked.
 fn background(node: &str, start: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let [log, go] = ["log", "go"].map(|name| dir.path().join(name));
@@ -13,13 +13,23 @@ fn background(node: &str, start: &str) {
         go.display(),
         log.display()
     );
-    let script = format!("{}\necho outer $$; echo ready; read x; exit 5", start.replace("RUN", &nested("", &work)));
-    let mut job = rlock("job").node(node).args(["--ttl", "2s", "-v"]).hold(&script);
+    let script = format!(
+        "{}\necho outer $$; echo ready; read x; exit 5",
+        start.replace("RUN", &nested("", &work))
+    );
+    let mut job = rlock("job")
+        .node(node)
+        .args(["--ttl", "2s", "-v"])
+        .hold(&script);
     let outer = job.seen_pids(&["outer"])[0];
     // The work may have started before `ready`.
     eventually("the work runs", || !descendants_named(&work).is_empty());
-    let next = rlock("job").node(node).args(["--ttl", "2s", "-v", "--", "sh", "-c"]);
-    let mut next = next.args([format!("echo next >> {}", log.display())]).spawn();
+    let next = rlock("job")
+        .node(node)
+        .args(["--ttl", "2s", "-v", "--", "sh", "-c"]);
+    let mut next = next
+        .args([format!("echo next >> {}", log.display())])
+        .spawn();
     next.wait_until_told("waiting: held by");
     drop(job.stdin.take());
     job.wait_until_told("keeping the lock until the nested rlock runs have ended");
@@ -32,7 +42,10 @@ fn background(node: &str, start: &str) {
     std::fs::write(&go, "").expect("a file");
     next.finish().code(0);
     job.finish().code(5);
-    assert_eq!(std::fs::read_to_string(&log).expect("a log"), "work\nnext\n");
+    assert_eq!(
+        std::fs::read_to_string(&log).expect("a log"),
+        "work\nnext\n"
+    );
 }
 
 /// Returns the processes that run `script`.
@@ -42,7 +55,9 @@ fn descendants_named(script: &str) -> Vec<i32> {
         words.split(|byte| *byte == 0).nth(2) == Some(script.as_bytes())
     };
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();
-    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_it).collect()
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(is_it)
+        .collect()
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The connection of a nested run to the outer rlock: what it may say, who may connect, what happens without it.
+//! The connection of a nested run to the outer rlock: what it may say, who may connect, what
+//! happens without it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -19,21 +20,40 @@ pub(super) fn listener_of(token: Uuid) -> String {
 /// Returns the name on which the rlock that holds `job` listens.
 fn listener(server: &Server) -> String {
     let value = server.cli(&["GET", "job"]);
-    listener_of(value.split(' ').next().expect("a token").parse().expect("a uuid"))
+    listener_of(
+        value
+            .split(' ')
+            .next()
+            .expect("a token")
+            .parse()
+            .expect("a uuid"),
+    )
 }
 
 /// Opens a connection to the rlock that holds `job`, as a nested run does.
 fn connected(server: &Server) -> OwnedFd {
-    let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
-    connect(ours.as_raw_fd(), &UnixAddr::new_abstract(listener(server).as_bytes()).expect("a name"))
-        .expect("a listener");
+    let ours = socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .expect("a socket");
+    connect(
+        ours.as_raw_fd(),
+        &UnixAddr::new_abstract(listener(server).as_bytes()).expect("a name"),
+    )
+    .expect("a listener");
     ours
 }
 
 #[test]
 fn a_connection_that_says_nothing_stalls_nothing_and_is_waited_for() {
     let server = Server::start();
-    let mut job = rlock("job").on(&server).args(["--ttl", "3s", "-v"]).hold("echo ready; read x; exit 3");
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "3s", "-v"])
+        .hold("echo ready; read x; exit 3");
     let silent: Vec<OwnedFd> = (0..300).map(|_| connected(&server)).collect();
     (0..2).for_each(|_| job.wait_until_told("renewed for"));
     drop(job.stdin.take());
@@ -47,7 +67,10 @@ fn a_connection_that_says_nothing_stalls_nothing_and_is_waited_for() {
 #[test]
 fn a_nested_run_that_does_not_end_is_told_of_and_waited_for() {
     let server = Server::start();
-    let mut job = rlock("job").on(&server).args(["-v", "--kill-after", "100ms"]).hold("echo ready; read x; exit 3");
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["-v", "--kill-after", "100ms"])
+        .hold("echo ready; read x; exit 3");
     let silent = connected(&server);
     drop(job.stdin.take());
     job.wait_until_told("keeping the lock");
@@ -83,7 +106,11 @@ fn another_user_cannot_keep_the_lock() {
     let stranger = |user| {
         let mut perl = std::process::Command::new("perl");
         std::os::unix::process::CommandExt::uid(&mut perl, user);
-        let output = perl.args(["-e", script, &name]).current_dir(Path::new("/")).output().expect("perl");
+        let output = perl
+            .args(["-e", script, &name])
+            .current_dir(Path::new("/"))
+            .output()
+            .expect("perl");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(stranger(65_534), "");
@@ -101,8 +128,16 @@ fn an_outer_rlock_that_cannot_be_reached_is_64_and_not_waited_for() {
     }
     let server = Server::start();
     let script = format!("unshare -n {}; echo $?", nested("", "echo ran"));
-    let finished = rlock("job").on(&server).sh(&script).code(0).printed(&["64"]);
-    finished.said(&["job: held by", "cannot be reached from here", "run the command without rlock run"]);
+    let finished = rlock("job")
+        .on(&server)
+        .sh(&script)
+        .code(0)
+        .printed(&["64"]);
+    finished.said(&[
+        "job: held by",
+        "cannot be reached from here",
+        "run the command without rlock run",
+    ]);
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }
 
@@ -115,7 +150,11 @@ fn an_outer_rlock_that_cannot_be_reached_is_busy_for_a_run_that_does_not_wait() 
     let server = Server::start();
     for wait in ["-n", "-w 0.5"] {
         let script = format!("unshare -n {}; echo $?", nested(wait, "echo ran"));
-        let finished = rlock("job").on(&server).sh(&script).code(0).printed(&["75"]);
+        let finished = rlock("job")
+            .on(&server)
+            .sh(&script)
+            .code(0)
+            .printed(&["75"]);
         finished.said(&["job: busy: held by"]);
     }
 }

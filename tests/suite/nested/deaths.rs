@@ -11,13 +11,22 @@ use crate::support::{Server, alive, eventually, guard_of, parent, rlock, signal,
 #[test]
 fn a_nested_rlock_that_is_killed_takes_its_command_along_and_the_outer_one_goes_on() {
     let server = Server::start();
-    let mut job =
-        rlock("job").on(&server).args(["-c", &format!("{}; echo code $?; exit 4", nested("", STUBBORN))]).spawn();
+    let mut job = rlock("job")
+        .on(&server)
+        .args([
+            "-c",
+            &format!("{}; echo code $?; exit 4", nested("", STUBBORN)),
+        ])
+        .spawn();
     let work = job.wait_for_pid("work");
     signal(parent(work), Signal::SIGKILL);
     let finished = job.finish().code(4);
     assert!(!alive(work));
-    assert!(finished.stdout.contains(&"code 137".to_owned()), "{:?}", finished.stdout);
+    assert!(
+        finished.stdout.contains(&"code 137".to_owned()),
+        "{:?}",
+        finished.stdout
+    );
 }
 
 #[test]
@@ -50,12 +59,19 @@ fn a_nested_command_dies_with_the_outer_rlock() {
 fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     let (_dir, node) = local();
     let script = format!("setsid {} & read x", nested("", STUBBORN));
-    let mut job = rlock("job").node(&node).stdin(Stdio::piped()).args(["-c", &script]).spawn();
+    let mut job = rlock("job")
+        .node(&node)
+        .stdin(Stdio::piped())
+        .args(["-c", &script])
+        .spawn();
     let work = job.wait_for_pid("work");
     // The waiter learns of the death only later.
     let nested = Stopped::stop(parent(work));
     let guard = guard_of(job.pid());
-    let mut next = rlock("job").node(&node).args(["-v", "-c", &alone(work)]).spawn();
+    let mut next = rlock("job")
+        .node(&node)
+        .args(["-v", "-c", &alone(work)])
+        .spawn();
     next.wait_until_told("waiting: held by");
     let leader = parent(parent(work));
     job.signal(Signal::SIGKILL);
@@ -63,7 +79,11 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
     eventually("the outer command is dead", || !alive(leader));
     // A guard that waited for the outer command only would end within milliseconds.
     for _ in 0..20 {
-        rlock("job").node(&node).args(["-n"]).command(["true"]).code(75);
+        rlock("job")
+            .node(&node)
+            .args(["-n"])
+            .command(["true"])
+            .code(75);
     }
     assert!(alive(guard) && alive(work));
     drop(nested);
@@ -73,12 +93,21 @@ fn a_local_lock_outlasts_a_killed_outer_rlock_until_nested_commands_are_dead() {
 #[test]
 fn a_nested_command_below_another_program_is_dead_before_the_lock_of_a_killed_rlock_passes_on() {
     let dir = tempfile::tempdir().expect("a directory");
-    for (below, end) in
-        [("timeout 60 sh -c", ""), ("setsid -w sh -c", ""), ("script -qec", "/dev/null"), ("sudo -nE sh -c", "")]
-    {
+    for (below, end) in [
+        ("timeout 60 sh -c", ""),
+        ("setsid -w sh -c", ""),
+        ("script -qec", "/dev/null"),
+        ("sudo -nE sh -c", ""),
+    ] {
         let program = below.split(' ').next().expect("a program");
-        let tried = if program == "sudo" { "sudo -n true".to_owned() } else { format!("command -v {program}") };
-        let tried = std::process::Command::new("sh").args(["-c", &tried]).output();
+        let tried = if program == "sudo" {
+            "sudo -n true".to_owned()
+        } else {
+            format!("command -v {program}")
+        };
+        let tried = std::process::Command::new("sh")
+            .args(["-c", &tried])
+            .output();
         if !tried.is_ok_and(|tried| tried.status.success()) {
             skipped(&format!("{program} cannot be used here"));
             continue;
@@ -87,10 +116,21 @@ fn a_nested_command_below_another_program_is_dead_before_the_lock_of_a_killed_rl
         let file = dir.path().join(program).display().to_string();
         let work = format!("trap \"\" TERM; echo $$ >{file}.new; mv {file}.new {file}; {STUBBORN}");
         let job = rlock("job").node(&node).env("NESTED", &nested("", &work));
-        let job = job.args(["-c", &format!("{below} \"$NESTED\" {end}; true")]).spawn();
-        eventually("the nested command runs", || std::path::Path::new(&file).exists());
-        let work = std::fs::read_to_string(&file).expect("a file").trim().parse().expect("a pid");
-        let mut next = rlock("job").node(&node).args(["-v", "-c", &alone(work)]).spawn();
+        let job = job
+            .args(["-c", &format!("{below} \"$NESTED\" {end}; true")])
+            .spawn();
+        eventually("the nested command runs", || {
+            std::path::Path::new(&file).exists()
+        });
+        let work = std::fs::read_to_string(&file)
+            .expect("a file")
+            .trim()
+            .parse()
+            .expect("a pid");
+        let mut next = rlock("job")
+            .node(&node)
+            .args(["-v", "-c", &alone(work)])
+            .spawn();
         next.wait_until_told("waiting: held by");
         job.signal(Signal::SIGKILL);
         next.finish().code(0).printed(&["alone"]);
@@ -132,7 +172,11 @@ fn a_nested_command_is_dead_by_the_end_of_the_lease_of_an_outer_rlock_that_is_st
         let begin = Instant::now();
         job.signal(Signal::SIGSTOP);
         eventually("the nested command is dead", || !alive(work));
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begin.elapsed()
+        );
         job.signal(Signal::SIGCONT);
         // The command itself complained; the process that it left behind was stopped in time.
         job.finish().code(if ends_first { 5 } else { 79 });
@@ -149,8 +193,14 @@ fn a_nested_run_that_stands_still_with_the_outer_rlock_is_dead_by_the_end_of_the
     job.signal(Signal::SIGSTOP);
     let nested = Stopped::stop(nested);
     eventually("the guard of the nested run has killed it", || !alive(work));
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
-    eventually("the lease is over", || server.cli(&["EXISTS", "job"]) == "0");
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
+    eventually("the lease is over", || {
+        server.cli(&["EXISTS", "job"]) == "0"
+    });
     drop(nested);
     job.signal(Signal::SIGCONT);
     job.finish().code(79);

@@ -20,7 +20,11 @@ fn a_waiter_that_leaves_passes_its_turn_on() {
     leaver.signal(Signal::SIGCONT);
     leaver.finish().code(143);
     next.finish().code(0);
-    assert!(begin.elapsed() < Duration::from_millis(800), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_millis(800),
+        "{:?}",
+        begin.elapsed()
+    );
     assert_eq!(ran(&servers), ["next"]);
     nothing_is_left(&servers);
 }
@@ -35,9 +39,16 @@ fn a_wait_that_is_over_leaves_the_queue_as_it_was() {
         let begin = Instant::now();
         goes.signal(signal);
         goes.finish().code(128 + signal as i32);
-        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        assert!(
+            begin.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            begin.elapsed()
+        );
     }
-    queued(&servers, &["--wait", "400ms"], "goes").finish().code(75).said(&["busy: held by"]);
+    queued(&servers, &["--wait", "400ms"], "goes")
+        .finish()
+        .code(75)
+        .said(&["busy: held by"]);
     for server in &servers {
         assert_eq!(server.cli(&["ZCARD", QUEUE]), "1");
     }
@@ -55,7 +66,11 @@ fn a_waiter_that_was_not_woken_looks_once_more_before_its_time_is_over() {
     server.cli(&["SET", "job", &value, "PX", "60000"]);
     let waiter = queued(std::slice::from_ref(&server), &["--wait", "2"], "late");
     server.cli(&["DEL", "job"]);
-    waiter.finish().code(0).silent().within(Duration::from_millis(2200));
+    waiter
+        .finish()
+        .code(0)
+        .silent()
+        .within(Duration::from_millis(2200));
 }
 
 #[test]
@@ -78,18 +93,24 @@ fn a_wait_is_kept_to_its_time_whatever_the_nodes_do() {
     }
     holder.finish().code(0);
     for server in &servers {
-        eventually("it is clean", || server.cli(&["EXISTS", "job", QUEUE]) == "0");
+        eventually("it is clean", || {
+            server.cli(&["EXISTS", "job", QUEUE]) == "0"
+        });
     }
 }
 
 #[test]
 fn nodes_that_go_away_while_one_waits_are_waited_for_and_then_69() {
     let mut servers = servers(1);
-    let holder =
-        job(&servers).args(["--ttl", "1500ms"]).hold("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done");
+    let holder = job(&servers)
+        .args(["--ttl", "1500ms"])
+        .hold("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done");
     let waiter = queued(&servers, &["--wait", "3"], "never");
     servers[0].crash();
-    waiter.finish().code(69).mentions(&["job", "cannot connect", "trying again"]);
+    waiter
+        .finish()
+        .code(69)
+        .mentions(&["job", "cannot connect", "trying again"]);
     holder.finish().code(79);
 }
 
@@ -100,7 +121,9 @@ fn a_queue_has_an_expiry_while_a_waiter_takes_a_minority_and_gives_it_up() {
         server.cli(&["SET", "job", "theirs"]);
     }
     let waiter = job(&servers).args(["--", "true"]).spawn();
-    eventually("it stands in the queue", || servers[2].cli(&["ZCARD", QUEUE]) == "1");
+    eventually("it stands in the queue", || {
+        servers[2].cli(&["ZCARD", QUEUE]) == "1"
+    });
     let asked = servers[2].asked();
     while servers[2].asked() < asked + 8 {
         assert_ne!(servers[2].cli(&["PTTL", QUEUE]), "-1");

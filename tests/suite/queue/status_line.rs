@@ -5,15 +5,24 @@ use crate::support::{RLOCK, Server, Session, rlock};
 #[test]
 fn a_terminal_shows_the_holder_in_one_line_that_goes_away() {
     let server = Server::start();
-    let holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let holder = rlock("job")
+        .on(&server)
+        .args(["--note", "why"])
+        .hold("echo ready; read line; true");
     let mut bash = Session::bash_on(RLOCK, &server);
     bash.line("rlock run -k job -- echo let in");
     let line = bash.sees("(why)");
-    assert!(line.contains("\rrlock: job: waiting 1s; held for ") && line.contains(" by tester@"), "{line:?}");
+    assert!(
+        line.contains("\rrlock: job: waiting 1s; held for ") && line.contains(" by tester@"),
+        "{line:?}"
+    );
     bash.sees("\rrlock: job: waiting 2s");
     holder.finish().code(0);
     let rest = bash.sees("let in");
-    assert!(rest.contains("\r\x1b[K") && !rest.contains('\n'), "{rest:?}");
+    assert!(
+        rest.contains("\r\x1b[K") && !rest.contains('\n'),
+        "{rest:?}"
+    );
 }
 
 #[test]
@@ -31,7 +40,10 @@ fn the_line_stays_while_a_foreign_holder_is_looked_at() {
 #[test]
 fn the_line_is_cut_at_the_terminals_width_and_tells_the_end_of_the_wait() {
     let server = Server::start();
-    let _holder = rlock("job").on(&server).args(["--note", "why"]).hold("echo ready; read line; true");
+    let _holder = rlock("job")
+        .on(&server)
+        .args(["--note", "why"])
+        .hold("echo ready; read line; true");
     let mut bash = Session::bash_on(RLOCK, &server);
     bash.resize(24, 200);
     bash.line("rlock run -k job --wait 5m -- true");
@@ -49,7 +61,10 @@ fn a_step_stands_above_the_line_which_is_drawn_again() {
     bash.sees("rlock: job: waiting: held by tester@");
     bash.sees("\rrlock: job: waiting 1s; held for ");
     holder.finish().code(0);
-    assert!(bash.sees("rlock: job: acquired, fence").ends_with("\r\x1b[K"));
+    assert!(
+        bash.sees("rlock: job: acquired, fence")
+            .ends_with("\r\x1b[K")
+    );
     assert!(!bash.sees("let in").contains("\x1b[K"));
 }
 

@@ -81,7 +81,14 @@ const FORMS: &[&str] = &[
 fn choices(letter: &str) -> Option<&'static [&'static [u8]]> {
     Some(match letter {
         "k" => &[b"a", b"b", b"c"],
-        "v" => &[b"", b"x", b"12", b"-3", b"a\r\n\0\xffb", b"a longer value, to be cut"],
+        "v" => &[
+            b"",
+            b"x",
+            b"12",
+            b"-3",
+            b"a\r\n\0\xffb",
+            b"a longer value, to be cut",
+        ],
         "w" => &[b"a longer value, to be cut", b"0123456789"],
         "n" => &[b"0", b"1", b"2", b"4", b"-1", b"-2", b"-3", b"-5"],
         "m" => &[b"m", b"n", b"mm", b"m m", b"\xff"],
@@ -107,7 +114,16 @@ fn choices(letter: &str) -> Option<&'static [&'static [u8]]> {
             b"-9223372036854775808",
             b"9223372036854775808",
         ],
-        "e" => &[b"1000000000", b"2000000000", b"99999999999999", b"0", b"-1", b"x", b"9223372036854775807", b""],
+        "e" => &[
+            b"1000000000",
+            b"2000000000",
+            b"99999999999999",
+            b"0",
+            b"-1",
+            b"x",
+            b"9223372036854775807",
+            b"",
+        ],
         "s" => &[
             b"0",
             b"1",
@@ -124,7 +140,9 @@ fn choices(letter: &str) -> Option<&'static [&'static [u8]]> {
             b"1e400",
             b"1700000000000000",
         ],
-        "b" => &[b"0", b"1", b"(1", b"2", b"-inf", b"+inf", b"(x", b"0.5", b"(0.5", b"x"],
+        "b" => &[
+            b"0", b"1", b"(1", b"2", b"-inf", b"+inf", b"(x", b"0.5", b"(0.5", b"x",
+        ],
         "O" => &[b"NX", b"XX", b"KEEPTTL", b"nx", b"FOO"],
         "T" => &[b"PX", b"EX", b"PXAT"],
         "Z" => &[b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR", b"ch"],
@@ -235,7 +253,11 @@ impl Step {
     pub(super) fn request(&self) -> Option<Words> {
         let eval = |script: &str, args: &[&Words]| {
             let head = [b"EVAL".to_vec(), script.as_bytes().to_vec(), b"0".to_vec()];
-            Some(head.into_iter().chain(args.iter().flat_map(|words| words.iter().cloned())).collect())
+            Some(
+                head.into_iter()
+                    .chain(args.iter().flat_map(|words| words.iter().cloned()))
+                    .collect(),
+            )
         };
         match self {
             Self::Direct(words) => Some(words.clone()),
@@ -252,7 +274,8 @@ impl Step {
         }
     }
 
-    /// Whether versions other than the model's differ in more than words: options that they lack, or commands that they have.
+    /// Whether versions other than the model's differ in more than words: options that they lack,
+    /// or commands that they have.
     pub(super) fn is_of_the_models_version(&self) -> bool {
         let of = |words: &Words| {
             let upper: Vec<_> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
@@ -268,7 +291,9 @@ impl Step {
             Self::Direct(words) | Self::Call(words) | Self::Pcall(words) => of(words),
             Self::Both(one, two) => of(one) || of(two),
             Self::Script(text) => {
-                text.contains("1e20") || text.contains("pcall(redis.call") || text.contains("error({err")
+                text.contains("1e20")
+                    || text.contains("pcall(redis.call")
+                    || text.contains("error({err")
             }
             Self::Fault(_) => false,
         }

@@ -8,7 +8,9 @@ use super::pair::{Pair, Real};
 /// Reads the real server's clock, in µs.
 fn clock(pair: &mut Pair) -> i64 {
     let number = |frame: &Frame| match frame {
-        Frame::Bulk(_, Some(digits)) => String::from_utf8_lossy(digits).parse::<i64>().expect("a number"),
+        Frame::Bulk(_, Some(digits)) => String::from_utf8_lossy(digits)
+            .parse::<i64>()
+            .expect("a number"),
         other => panic!("no time: {other:?}"),
     };
     match pair.ask_real("TIME").as_slice() {
@@ -17,7 +19,8 @@ fn clock(pair: &mut Pair) -> i64 {
     }
 }
 
-/// Both are asked in each millisecond around an expiry. Samples in which the real clock moved on count for none.
+/// Both are asked in each millisecond around an expiry. Samples in which the real clock moved on
+/// count for none.
 #[test]
 fn a_key_expires_in_the_same_millisecond() {
     let mut real = Real::start();
@@ -36,13 +39,22 @@ fn a_key_expires_in_the_same_millisecond() {
         }
         loop {
             let before = clock(&mut pair);
-            let replies = ["EXISTS k", "PTTL k", "EVAL return{redis.call('GET','k'),redis.call('PTTL','k')} 0"]
-                .map(|request| (request, pair.ask_real(request)));
+            let replies = [
+                "EXISTS k",
+                "PTTL k",
+                "EVAL return{redis.call('GET','k'),redis.call('PTTL','k')} 0",
+            ]
+            .map(|request| (request, pair.ask_real(request)));
             let after = clock(&mut pair);
             if before / 1000 == after / 1000 {
                 for (request, reply) in replies {
                     let simulated = pair.ask_simulated(request, WallMicros(before));
-                    assert_eq!(simulated, reply, "{request} {} ms before the expiry", expires - before / 1000);
+                    assert_eq!(
+                        simulated,
+                        reply,
+                        "{request} {} ms before the expiry",
+                        expires - before / 1000
+                    );
                 }
                 samples += 1;
                 last_moments += i64::from(before / 1000 == expires);

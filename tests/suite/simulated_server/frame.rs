@@ -12,7 +12,8 @@ pub(super) enum Frame {
 /// Difference that two reads of one clock may show, in ms.
 const LATER: i64 = 5000;
 
-/// Shortest time that is taken for one read from a clock, in ms. Generated sizes and numbers are not between it and a day.
+/// Shortest time that is taken for one read from a clock, in ms. Generated sizes and numbers are
+/// not between it and a day.
 const SHORTEST: i64 = 50_000;
 
 impl Frame {
@@ -25,7 +26,9 @@ impl Frame {
         let count = || text.parse::<i64>().expect("a length");
         let frame = match mark {
             '$' | '=' => {
-                let Ok(length) = usize::try_from(count()) else { return Some((Self::Bulk(mark, None), used)) };
+                let Ok(length) = usize::try_from(count()) else {
+                    return Some((Self::Bulk(mark, None), used));
+                };
                 let content = bytes.get(used..used + length)?.to_vec();
                 bytes.get(used + length..used + length + 2)?;
                 used += length + 2;
@@ -52,26 +55,35 @@ impl Frame {
             frames.push(frame);
             bytes = &bytes[used..];
         }
-        assert!(bytes.is_empty(), "no frame: {}", String::from_utf8_lossy(bytes));
+        assert!(
+            bytes.is_empty(),
+            "no frame: {}",
+            String::from_utf8_lossy(bytes)
+        );
         frames
     }
 
-    /// Whether both say the same. Times that were read from a clock may be apart. `exactly`: in the same words; otherwise in
-    /// the words of different versions.
+    /// Whether both say the same. Times that were read from a clock may be apart. `exactly`: in the
+    /// same words; otherwise in the words of different versions.
     pub(super) fn means(&self, other: &Self, exactly: bool) -> bool {
         match (self, other) {
             (Self::List(mark, items), Self::List(other_mark, others)) => {
                 let alike = |(one, two): (&Self, &Self)| one.means(two, exactly);
-                mark == other_mark && items.len() == others.len() && items.iter().zip(others).all(alike)
+                mark == other_mark
+                    && items.len() == others.len()
+                    && items.iter().zip(others).all(alike)
             }
-            (Self::Line('-', text), Self::Line('-', other)) => text == other || !exactly && class(text) == class(other),
+            (Self::Line('-', text), Self::Line('-', other)) => {
+                text == other || !exactly && class(text) == class(other)
+            }
             (Self::Line(mark, text), Self::Line(other_mark, other)) => {
                 mark == other_mark && same_text(text, other, exactly)
             }
             (Self::Bulk(mark, Some(bytes)), Self::Bulk(other_mark, Some(others))) => {
                 let texts = (std::str::from_utf8(bytes), std::str::from_utf8(others));
                 mark == other_mark
-                    && (bytes == others || matches!(texts, (Ok(one), Ok(two)) if same_text(one, two, exactly)))
+                    && (bytes == others
+                        || matches!(texts, (Ok(one), Ok(two)) if same_text(one, two, exactly)))
             }
             _ => self == other,
         }
@@ -80,11 +92,25 @@ impl Frame {
 
 /// The meaning of an error for a client, whatever the version's words.
 fn class(error: &str) -> &'static str {
-    let codes = ["WRONGTYPE", "OOM", "READONLY", "NOPERM", "NOPROTO", "WRONGPASS", "MY"];
-    let rights =
-        ["ACL failure in script", "can't run this command", "has no permissions", "can't publish to the channel"];
+    let codes = [
+        "WRONGTYPE",
+        "OOM",
+        "READONLY",
+        "NOPERM",
+        "NOPROTO",
+        "WRONGPASS",
+        "MY",
+    ];
+    let rights = [
+        "ACL failure in script",
+        "can't run this command",
+        "has no permissions",
+        "can't publish to the channel",
+    ];
     let is_code = |code: &&&str| {
-        error.starts_with(**code) || error.contains(&format!("-{code} ")) || error.contains(&format!(": {code} "))
+        error.starts_with(**code)
+            || error.contains(&format!("-{code} "))
+            || error.contains(&format!(": {code} "))
     };
     match codes.iter().find(is_code) {
         Some(code) => code,
@@ -98,12 +124,21 @@ fn same_text(one: &str, two: &str, exactly: bool) -> bool {
     if !exactly && class(one) == class(two) && class(one) != "ERR" {
         return true;
     }
-    let words = |text: &str| text.split([' ', '\n']).map(str::to_owned).collect::<Vec<_>>();
+    let words = |text: &str| {
+        text.split([' ', '\n'])
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     let (ones, twos) = (words(one), words(two));
-    ones.len() == twos.len() && ones.iter().zip(&twos).all(|(one, two)| same_word(one, two, exactly))
+    ones.len() == twos.len()
+        && ones
+            .iter()
+            .zip(&twos)
+            .all(|(one, two)| same_word(one, two, exactly))
 }
 
-/// A time in ms or µs may have been read later on one side. From 7.2 on, servers write doubles in their shortest form.
+/// A time in ms or µs may have been read later on one side. From 7.2 on, servers write doubles in
+/// their shortest form.
 fn same_word(one: &str, two: &str, exactly: bool) -> bool {
     if one == two {
         return true;

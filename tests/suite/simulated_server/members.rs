@@ -1,4 +1,5 @@
-//! The simulated member of a cluster against real ones: the map, and what is sent away while a slot moves.
+//! The simulated member of a cluster against real ones: the map, and what is sent away while a slot
+//! moves.
 
 use simulation::server::{Member, Server, Slots, slot};
 
@@ -39,10 +40,19 @@ impl Pair {
         }
         self.real.send(&words);
         real.push(self.real.frame());
-        let mut bytes = if is_asking { packed(&super::pair::words("ASKING")) } else { vec![] };
+        let mut bytes = if is_asking {
+            packed(&super::pair::words("ASKING"))
+        } else {
+            vec![]
+        };
         bytes.extend(packed(&words));
         let said = self.simulated.receive(peer, &bytes, now());
-        let simulated = Frame::all(&said.into_iter().flat_map(|(_, bytes)| bytes).collect::<Vec<u8>>());
+        let simulated = Frame::all(
+            &said
+                .into_iter()
+                .flat_map(|(_, bytes)| bytes)
+                .collect::<Vec<u8>>(),
+        );
         (real, simulated)
     }
 
@@ -51,8 +61,14 @@ impl Pair {
             for is_asking in [false, true] {
                 let (real, simulated) = self.asked(request, is_asking);
                 let alike = real.len() == simulated.len()
-                    && real.iter().zip(&simulated).all(|(one, two)| one.means(two, exactly));
-                assert!(alike, "{state}, asking {is_asking}: {request}\n     real: {real:?}\nsimulated: {simulated:?}");
+                    && real
+                        .iter()
+                        .zip(&simulated)
+                        .all(|(one, two)| one.means(two, exactly));
+                assert!(
+                    alike,
+                    "{state}, asking {is_asking}: {request}\n     real: {real:?}\nsimulated: {simulated:?}"
+                );
             }
         }
     }
@@ -60,9 +76,13 @@ impl Pair {
 
 /// The first and the last slot of each range, with its servers' ports, as CLUSTER SLOTS tells them.
 fn ranges(reply: &[Frame]) -> Vec<Vec<Frame>> {
-    let Some(Frame::List(_, ranges)) = reply.first() else { panic!("no map: {reply:?}") };
+    let Some(Frame::List(_, ranges)) = reply.first() else {
+        panic!("no map: {reply:?}")
+    };
     let range = |range: &Frame| {
-        let Frame::List(_, parts) = range else { panic!("no range: {range:?}") };
+        let Frame::List(_, parts) = range else {
+            panic!("no range: {range:?}")
+        };
         let address = |server: &Frame| match server {
             Frame::List(_, facts) => Frame::List('*', facts[..2].to_vec()),
             slot => slot.clone(),
@@ -77,9 +97,13 @@ fn ranges(reply: &[Frame]) -> Vec<Vec<Frame>> {
 #[test]
 fn a_member_sends_requests_away_as_a_real_one_does() {
     let cluster = Cluster::start(3, false);
-    let exactly = cluster.servers[0].cli(&["INFO", "server"]).contains("redis_version:7.0.");
+    let exactly = cluster.servers[0]
+        .cli(&["INFO", "server"])
+        .contains("redis_version:7.0.");
     // Redis 6.2 says ASK where some keys are gone, and later ones TRYAGAIN.
-    let is_old = cluster.servers[0].cli(&["INFO", "server"]).contains("redis_version:6.");
+    let is_old = cluster.servers[0]
+        .cli(&["INFO", "server"])
+        .contains("redis_version:6.");
     let ports = |number: usize| ("127.0.0.1".to_owned(), cluster.servers[number].port());
     let slots = Slots {
         addresses: (0..3).map(ports).collect(),
@@ -93,7 +117,10 @@ fn a_member_sends_requests_away_as_a_real_one_does() {
     let member = |number: usize| {
         let mut simulated = Server::new("simulated", 1, now());
         simulated.join(Member::new(number, slots.clone()));
-        Pair { real: Connection::to(cluster.servers[number].port()), simulated }
+        Pair {
+            real: Connection::to(cluster.servers[number].port()),
+            simulated,
+        }
     };
     let [mut source, mut target, mut third] = [from, to, 3 - from - to].map(member);
     for pair in [&mut source, &mut target, &mut third] {
@@ -105,8 +132,18 @@ fn a_member_sends_requests_away_as_a_real_one_does() {
         source.asked(&format!("SET {key} v"), false);
     }
     let moved = cluster.move_slot("{job}", to);
-    source.simulated.member_mut().unwrap().migrating.insert(job, to);
-    target.simulated.member_mut().unwrap().importing.insert(job, from);
+    source
+        .simulated
+        .member_mut()
+        .unwrap()
+        .migrating
+        .insert(job, to);
+    target
+        .simulated
+        .member_mut()
+        .unwrap()
+        .importing
+        .insert(job, from);
     let mut compare = |source: &mut Pair, target: &mut Pair, state: &str| {
         if !is_old {
             source.compare(state, exactly);
@@ -126,11 +163,22 @@ fn a_member_sends_requests_away_as_a_real_one_does() {
 #[test]
 fn a_server_in_no_cluster_says_so() {
     let server = crate::support::Server::tcp(&[]);
-    let exactly = server.cli(&["INFO", "server"]).contains("redis_version:7.0.");
-    let mut pair = Pair { real: Connection::to(server.port()), simulated: Server::new("simulated", 1, now()) };
+    let exactly = server
+        .cli(&["INFO", "server"])
+        .contains("redis_version:7.0.");
+    let mut pair = Pair {
+        real: Connection::to(server.port()),
+        simulated: Server::new("simulated", 1, now()),
+    };
     for request in ["CLUSTER SLOTS", "CLUSTER NODES", "ASKING"] {
         let (real, simulated) = pair.asked(request, false);
-        let alike = real.iter().zip(&simulated).all(|(one, two)| one.means(two, exactly));
-        assert!(alike, "{request}\n     real: {real:?}\nsimulated: {simulated:?}");
+        let alike = real
+            .iter()
+            .zip(&simulated)
+            .all(|(one, two)| one.means(two, exactly));
+        assert!(
+            alike,
+            "{request}\n     real: {real:?}\nsimulated: {simulated:?}"
+        );
     }
 }

@@ -14,7 +14,9 @@ use crate::support;
 pub(super) type Words = Vec<Vec<u8>>;
 
 pub(super) fn words(text: &str) -> Words {
-    text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    text.split(' ')
+        .map(|word| word.as_bytes().to_vec())
+        .collect()
 }
 
 pub(super) fn packed(words: &[Vec<u8>]) -> Vec<u8> {
@@ -29,7 +31,9 @@ pub(super) fn packed(words: &[Vec<u8>]) -> Vec<u8> {
 
 /// The machine's clock, which the real server goes by too.
 pub(super) fn now() -> WallMicros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a time after 1970");
     WallMicros(i64::try_from(since.as_micros()).expect("a time before the year 292,000"))
 }
 
@@ -68,11 +72,16 @@ impl Connection {
     }
 
     fn over(stream: impl Stream + 'static) -> Self {
-        Self { stream: Box::new(stream), unread: Vec::new() }
+        Self {
+            stream: Box::new(stream),
+            unread: Vec::new(),
+        }
     }
 
     pub(super) fn send(&mut self, words: &[Vec<u8>]) {
-        self.stream.write_all(&packed(words)).expect("a server that reads");
+        self.stream
+            .write_all(&packed(words))
+            .expect("a server that reads");
     }
 
     pub(super) fn frame(&mut self) -> Frame {
@@ -82,20 +91,26 @@ impl Connection {
                 return frame;
             }
             let mut buffer = [0; 4096];
-            let count = self.stream.read(&mut buffer).expect("a server that answers");
+            let count = self
+                .stream
+                .read(&mut buffer)
+                .expect("a server that answers");
             assert_ne!(count, 0, "the server closed the connection");
             self.unread.extend(&buffer[..count]);
         }
     }
 
-    /// Returns all frames that come until the reply to the request, and that many further ones as a request has replies.
+    /// Returns all frames that come until the reply to the request, and that many further ones as a
+    /// request has replies.
     pub(super) fn ask(&mut self, words: &[Vec<u8>], replies: usize) -> Vec<Frame> {
         self.send(words);
-        // A marker that is answered in every state: the frames before its reply belong to the request.
+        // A marker that is answered in every state: the frames before its reply belong to the
+        // request.
         self.send(&super::pair::words("PING rlock-marker"));
         let is_marker = |frame: &Frame| {
             let marker = Frame::Bulk('$', Some(b"rlock-marker".to_vec()));
-            *frame == marker || matches!(frame, Frame::List('*', items) if items.get(1) == Some(&marker))
+            *frame == marker
+                || matches!(frame, Frame::List('*', items) if items.get(1) == Some(&marker))
         };
         let mut frames = Vec::new();
         loop {
@@ -110,8 +125,8 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Ends the connection even while a child of a parallel test, forked but not yet executed, has the descriptor too.
-    /// Without that the server may keep a subscription for the next case.
+    /// Ends the connection even while a child of a parallel test, forked but not yet executed, has
+    /// the descriptor too. Without that the server may keep a subscription for the next case.
     fn drop(&mut self) {
         self.stream.end();
     }
@@ -130,7 +145,9 @@ pub(super) struct Real {
 impl Real {
     pub(super) fn start() -> Self {
         let server = support::Server::with(&["--databases", "1"]);
-        let is_the_models = server.cli(&["INFO", "server"]).contains("redis_version:7.0.");
+        let is_the_models = server
+            .cli(&["INFO", "server"])
+            .contains("redis_version:7.0.");
         let asks = "return tostring(redis.acl_check_cmd ~= nil)";
         let tells_rights = server.cli(&["EVAL", asks, "0"]) == "true";
         let mut control = Connection::new(&server);
@@ -138,13 +155,21 @@ impl Real {
         control.frame();
         control.send(&words("AUTH admin x"));
         control.frame();
-        Self { server, control, is_the_models, tells_rights }
+        Self {
+            server,
+            control,
+            is_the_models,
+            tells_rights,
+        }
     }
 
     fn admin(&mut self, text: &str) {
         self.control.send(&words(text));
         let reply = self.control.frame();
-        assert!(matches!(&reply, Frame::Line('+', said) if said.starts_with("OK")), "{text}: {reply:?}");
+        assert!(
+            matches!(&reply, Frame::Line('+', said) if said.starts_with("OK")),
+            "{text}: {reply:?}"
+        );
     }
 
     /// Makes the server empty and able to do all.
@@ -182,7 +207,13 @@ impl<'a> Pair<'a> {
         let connections = (0..count).map(|_| Connection::new(&real.server)).collect();
         let mut simulated = Server::new("simulated", 1, now());
         let peers = (0..count).map(|_| simulated.connect()).collect();
-        let mut pair = Self { real, connections, simulated, peers, inboxes: vec![Vec::new(); count] };
+        let mut pair = Self {
+            real,
+            connections,
+            simulated,
+            peers,
+            inboxes: vec![Vec::new(); count],
+        };
         for client in 0..count {
             pair.asked(client, &words(&format!("HELLO {protocol}")));
         }
@@ -192,9 +223,15 @@ impl<'a> Pair<'a> {
     /// Asks both; returns all frames of each for that client: replies and messages.
     pub(super) fn asked(&mut self, client: usize, request: &[Vec<u8>]) -> (Vec<Frame>, Vec<Frame>) {
         let real = self.connections[client].ask(request, 0);
-        let out = self.simulated.receive(self.peers[client], &packed(request), now());
+        let out = self
+            .simulated
+            .receive(self.peers[client], &packed(request), now());
         for (peer, bytes) in out {
-            let client = self.peers.iter().position(|known| *known == peer).expect("a peer");
+            let client = self
+                .peers
+                .iter()
+                .position(|known| *known == peer)
+                .expect("a peer");
             self.inboxes[client].extend(Frame::all(&bytes));
         }
         (real, std::mem::take(&mut self.inboxes[client]))
@@ -221,12 +258,20 @@ impl<'a> Pair<'a> {
             simulated.sort_by_key(is_push);
         }
         let differ = |client: usize, real: &[Frame], simulated: &[Frame]| {
-            let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
-            Err(format!("client {client} at {shown:?}\n     real: {real:?}\nsimulated: {simulated:?}"))
+            let shown: Vec<_> = request
+                .iter()
+                .map(|word| String::from_utf8_lossy(word))
+                .collect();
+            Err(format!(
+                "client {client} at {shown:?}\n     real: {real:?}\nsimulated: {simulated:?}"
+            ))
         };
         let alike = |real: &[Frame], simulated: &[Frame]| {
             let pairs = real.iter().zip(simulated);
-            real.len() == simulated.len() && pairs.into_iter().all(|(one, two)| view(one).means(&view(two), exactly))
+            real.len() == simulated.len()
+                && pairs
+                    .into_iter()
+                    .all(|(one, two)| view(one).means(&view(two), exactly))
         };
         if !alike(&real, &simulated) {
             return differ(client, &real, &simulated);
@@ -244,11 +289,19 @@ impl<'a> Pair<'a> {
     pub(super) fn inflict(&mut self, fault: &Fault) {
         match fault {
             Fault::OutOfMemory(is_short) => {
-                self.real.admin(if *is_short { "CONFIG SET maxmemory 1" } else { "CONFIG SET maxmemory 0" });
+                self.real.admin(if *is_short {
+                    "CONFIG SET maxmemory 1"
+                } else {
+                    "CONFIG SET maxmemory 0"
+                });
                 self.simulated.set_out_of_memory(*is_short);
             }
             Fault::Replica(is_replica) => {
-                self.real.admin(if *is_replica { "REPLICAOF 127.0.0.1 1" } else { "REPLICAOF NO ONE" });
+                self.real.admin(if *is_replica {
+                    "REPLICAOF 127.0.0.1 1"
+                } else {
+                    "REPLICAOF NO ONE"
+                });
                 self.simulated.set_replica(*is_replica);
             }
             Fault::DenyCommand(name) => {
@@ -277,8 +330,12 @@ impl<'a> Pair<'a> {
 
     /// Asks only the simulated server, at `now`.
     pub(super) fn ask_simulated(&mut self, text: &str, now: WallMicros) -> Vec<Frame> {
-        let out = self.simulated.receive(self.peers[0], &packed(&words(text)), now);
-        out.iter().flat_map(|(_, bytes)| Frame::all(bytes)).collect()
+        let out = self
+            .simulated
+            .receive(self.peers[0], &packed(&words(text)), now);
+        out.iter()
+            .flat_map(|(_, bytes)| Frame::all(bytes))
+            .collect()
     }
 }
 
@@ -292,6 +349,9 @@ fn a_case_ends_its_subscriptions_while_a_fork_has_their_descriptors() {
     pair.asked(0, &words("SUBSCRIBE d"));
     drop(pair);
     let mut next = Pair::new(&mut real, 1, "2");
-    assert_eq!(next.ask_real("PUBLISH d x"), [Frame::Line(':', "0".to_owned())]);
+    assert_eq!(
+        next.ask_real("PUBLISH d x"),
+        [Frame::Line(':', "0".to_owned())]
+    );
     drop(forked);
 }

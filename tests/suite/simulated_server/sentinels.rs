@@ -42,18 +42,27 @@ fn watch(primary: u16) -> Watch {
     }
 }
 
-/// The reply of a sentinel without the fields that the model lacks, and without the number of the connection.
+/// The reply of a sentinel without the fields that the model lacks, and without the number of the
+/// connection.
 fn without_others(frame: &Frame, known: &[Frame]) -> Frame {
-    let Frame::List(mark, parts) = frame else { return frame.clone() };
+    let Frame::List(mark, parts) = frame else {
+        return frame.clone();
+    };
     let is_number = |name: &Frame| matches!(name, Frame::Bulk(_, Some(word)) if word == b"id");
     let is_kept = |pair: &&[Frame]| known.contains(&pair[0]) && !is_number(&pair[0]);
-    Frame::List(*mark, parts.chunks(2).filter(is_kept).flatten().cloned().collect())
+    Frame::List(
+        *mark,
+        parts.chunks(2).filter(is_kept).flatten().cloned().collect(),
+    )
 }
 
 /// Takes the time since which the primary has been seen out of a reply.
 fn take_age(frame: &mut Frame) -> Option<i64> {
-    let Frame::List(_, parts) = frame else { return None };
-    let is_age = |name: &Frame| matches!(name, Frame::Bulk(_, Some(word)) if word == b"role-reported-time");
+    let Frame::List(_, parts) = frame else {
+        return None;
+    };
+    let is_age =
+        |name: &Frame| matches!(name, Frame::Bulk(_, Some(word)) if word == b"role-reported-time");
     let place = parts.iter().position(is_age)?;
     match parts.remove(place + 1) {
         Frame::Bulk(_, Some(digits)) => String::from_utf8_lossy(&digits).parse().ok(),
@@ -61,7 +70,8 @@ fn take_age(frame: &mut Frame) -> Option<i64> {
     }
 }
 
-/// A sentinel of Redis 6 leaves the word of PING out of its reply, by which the end of other replies is known here.
+/// A sentinel of Redis 6 leaves the word of PING out of its reply, by which the end of other
+/// replies is known here.
 fn is_too_old(server: &support::Server) -> bool {
     let is_old = server.cli(&["INFO", "server"]).contains("redis_version:6.");
     if is_old {
@@ -76,9 +86,13 @@ fn a_sentinel_answers_as_a_real_one_does() {
     if is_too_old(&primary) {
         return;
     }
-    let exactly = primary.cli(&["INFO", "server"]).contains("redis_version:7.0.");
+    let exactly = primary
+        .cli(&["INFO", "server"])
+        .contains("redis_version:7.0.");
     let real = support::Sentinel::start(primary.port(), "");
-    support::eventually("it has reached the primary", || real.field("flags") == "master");
+    support::eventually("it has reached the primary", || {
+        real.field("flags") == "master"
+    });
     for hello in ["HELLO 2", "HELLO 3"] {
         let mut connection = Connection::to(real.port());
         let mut model = Server::sentinel("simulated", 1, now(), watch(primary.port()));
@@ -86,18 +100,29 @@ fn a_sentinel_answers_as_a_real_one_does() {
         for request in [hello].iter().chain(REQUESTS) {
             let asked = words(request);
             let real = connection.ask(&asked, 1);
-            let bytes: Vec<u8> =
-                model.receive(peer, &packed(&asked), now()).into_iter().flat_map(|(_, bytes)| bytes).collect();
+            let bytes: Vec<u8> = model
+                .receive(peer, &packed(&asked), now())
+                .into_iter()
+                .flat_map(|(_, bytes)| bytes)
+                .collect();
             let simulated = Frame::all(&bytes);
-            let differ = || format!("{hello}, {request}\n     real: {real:?}\nsimulated: {simulated:?}");
+            let differ =
+                || format!("{hello}, {request}\n     real: {real:?}\nsimulated: {simulated:?}");
             assert_eq!(real.len(), simulated.len(), "{}", differ());
             for (real, simulated) in real.iter().zip(&simulated) {
                 let is_told = request.starts_with("HELLO") || *request == "SENTINEL MASTER svc";
                 let (mut one, mut two) = (real.clone(), simulated.clone());
                 if let (Frame::List(_, known), true) = (simulated, is_told) {
-                    (one, two) = (without_others(real, known), without_others(simulated, known));
+                    (one, two) = (
+                        without_others(real, known),
+                        without_others(simulated, known),
+                    );
                     let age = |frame: &mut Frame| take_age(frame).unwrap_or_default();
-                    assert!((age(&mut one) - age(&mut two)).abs() < LATER, "{}", differ());
+                    assert!(
+                        (age(&mut one) - age(&mut two)).abs() < LATER,
+                        "{}",
+                        differ()
+                    );
                     if !exactly && request.starts_with("HELLO") {
                         continue;
                     }
@@ -126,10 +151,18 @@ fn a_switch_is_announced_as_a_real_sentinel_does() {
         model.receive(peer, &packed(&words(request)), now());
     }
     let message = format!("svc 127.0.0.1 {} 127.0.0.1 {}", ports[0], ports[1]);
-    let sent: Vec<u8> =
-        model.publish(b"+switch-master", message.as_bytes()).into_iter().flat_map(|(_, bytes)| bytes).collect();
+    let sent: Vec<u8> = model
+        .publish(b"+switch-master", message.as_bytes())
+        .into_iter()
+        .flat_map(|(_, bytes)| bytes)
+        .collect();
     assert_eq!(Frame::all(&sent), [heard]);
-    // What else the model is made of: the old primary takes writes while the sentinels name the new one.
-    assert!(service.servers[0].cli(&["INFO", "replication"]).contains("role:master"));
+    // What else the model is made of: the old primary takes writes while the sentinels name the new
+    // one.
+    assert!(
+        service.servers[0]
+            .cli(&["INFO", "replication"])
+            .contains("role:master")
+    );
     assert_eq!(service.servers[0].cli(&["SET", "k", "v"]), "OK");
 }

@@ -22,13 +22,20 @@ const NEWEST: &str = "rlock:newest:{job}:job";
 const KEYS: [&str; 6] = [KEY, FENCE, LEASES, HOLDERS, QUEUE, TURNS];
 
 /// Waiters by their number: of two hosts, and of several kinds.
-const WAITERS: [&str; 5] = ["", "w1 here 1 5", "w2 here 2 5 s", "w3 there 3 5 k2", "w4 there 4 5 s"];
+const WAITERS: [&str; 5] = [
+    "",
+    "w1 here 1 5",
+    "w2 here 2 5 s",
+    "w3 there 3 5 k2",
+    "w4 there 4 5 s",
+];
 
 /// TTL of queues and counters, in ms: none expires during a case.
 const LONG: &str = "100000000";
 const HOLDERS_CHANNEL: &str = "rlock:wake:{job}:holder";
 
-/// TTL of the lock of a token, in ms. They differ, so that the ends of members have one order on both servers.
+/// TTL of the lock of a token, in ms. They differ, so that the ends of members have one order on
+/// both servers.
 const TTLS: [&str; 3] = ["100000000", "200000000", "300000000"];
 
 /// A step of a client, of an operator, or of fate.
@@ -137,16 +144,30 @@ struct Place {
 }
 
 /// That of an exclusive lock.
-const EXCLUSIVE: Place = Place { kind: "x", nodes: "3", index: "0", is_exact: false };
+const EXCLUSIVE: Place = Place {
+    kind: "x",
+    nodes: "3",
+    index: "0",
+    is_exact: false,
+};
 
 fn place() -> impl Strategy<Value = Place> {
     let kind = select(vec!["s", "s", "k2", "k2", "k3"]);
-    (kind, select(vec!["3", "3", "3", "1"]), select(vec!["1", "2"]), any::<bool>()).prop_map(
-        |(kind, nodes, index, is_exact)| {
-            let index = if kind == "s" { "0" } else { index };
-            Place { kind, nodes, index, is_exact: is_exact && kind != "s" }
-        },
+    (
+        kind,
+        select(vec!["3", "3", "3", "1"]),
+        select(vec!["1", "2"]),
+        any::<bool>(),
     )
+        .prop_map(|(kind, nodes, index, is_exact)| {
+            let index = if kind == "s" { "0" } else { index };
+            Place {
+                kind,
+                nodes,
+                index,
+                is_exact: is_exact && kind != "s",
+            }
+        })
 }
 
 const RAW: &[&str] = &[
@@ -180,10 +201,24 @@ fn step() -> impl Strategy<Value = Step> {
     let fence = || select(vec![0, 1, 100_000, 1_000_000]);
     let uptime = select(vec!["", "", "0", "99999999"]);
     let among = || proptest::option::weighted(0.7, place());
-    let acquire = (token.clone(), waiter.clone(), fence(), uptime, any::<bool>(), among(), any::<bool>());
+    let acquire = (
+        token.clone(),
+        waiter.clone(),
+        fence(),
+        uptime,
+        any::<bool>(),
+        among(),
+        any::<bool>(),
+    );
     let announce = (waiter.clone(), any::<bool>());
     let renew = (token.clone(), fence(), select(vec!["", "0", "1", "2"]));
-    let heal = (token.clone(), waiter.clone(), fence(), select(vec!["", "0", "1"]), among());
+    let heal = (
+        token.clone(),
+        waiter.clone(),
+        fence(),
+        select(vec!["", "0", "1"]),
+        among(),
+    );
     let release = (token.clone(), waiter.clone(), any::<bool>());
     let aged = (1..WAITERS.len(), select(vec![0, 500, 1500, -5000]));
     let faults = vec![
@@ -226,14 +261,22 @@ fn call(operation: &str, further: Option<&str>, args: &[&str]) -> Words {
     let count = (KEYS.len() + usize::from(further.is_some())).to_string();
     let head = ["EVALSHA", &LOCK.digest, &count];
     let keys = KEYS.iter().copied().chain(further);
-    let words = head.into_iter().chain(keys).chain([operation]).chain(args.iter().copied());
+    let words = head
+        .into_iter()
+        .chain(keys)
+        .chain([operation])
+        .chain(args.iter().copied());
     words.map(|word| word.as_bytes().to_vec()).collect()
 }
 
 fn eval(script: &Script, keys: &[&str], args: &[&str]) -> Words {
     let count = keys.len().to_string();
     let head = ["EVAL", &script.text, &count];
-    head.iter().chain(keys).chain(args).map(|word| word.as_bytes().to_vec()).collect()
+    head.iter()
+        .chain(keys)
+        .chain(args)
+        .map(|word| word.as_bytes().to_vec())
+        .collect()
 }
 
 /// The token whose exclusive lock has the form of Redisson's.
@@ -248,46 +291,134 @@ fn id(waiter: usize) -> &'static str {
     WAITERS[waiter].split(' ').next().unwrap_or_default()
 }
 
-/// Returns the client that takes a step, and its request. `start` is the clock at the begin of the case, in µs.
+/// Returns the client that takes a step, and its request. `start` is the clock at the begin of the
+/// case, in µs.
+#[expect(clippy::too_many_lines, reason = "one row for each request")]
 fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
     let name = |token: usize| format!("token{token}");
     let value = |token: usize| format!("token{token} {{\"host\":\"here\",\"n\":1}}");
     let after = |micros: i64| (start + micros).to_string();
     let request = match *step {
-        Step::Acquire { token, waiter, hint, uptime, is_alone, place, supersedes } => {
-            let (hint, alone, ticket) = (after(hint), if is_alone { "1" } else { "" }, waiter.to_string());
+        Step::Acquire {
+            token,
+            waiter,
+            hint,
+            uptime,
+            is_alone,
+            place,
+            supersedes,
+        } => {
+            let (hint, alone, ticket) = (
+                after(hint),
+                if is_alone { "1" } else { "" },
+                waiter.to_string(),
+            );
             let (name, value) = (name(token), value(token));
             let outer = "token9 token0";
-            let args = [value.as_str(), TTLS[token], &hint, LONG, uptime, WAITERS[waiter], &ticket, LONG, alone, outer];
-            let Place { kind, nodes, index, is_exact } = place.unwrap_or(EXCLUSIVE);
+            let args = [
+                value.as_str(),
+                TTLS[token],
+                &hint,
+                LONG,
+                uptime,
+                WAITERS[waiter],
+                &ticket,
+                LONG,
+                alone,
+                outer,
+            ];
+            let Place {
+                kind,
+                nodes,
+                index,
+                is_exact,
+            } = place.unwrap_or(EXCLUSIVE);
             let flag = |is_set: bool| if is_set { "1" } else { "" };
             let as_redisson = flag(token == HASHED && kind == "x");
-            let place = [name.as_str(), kind, nodes, index.max("1"), flag(is_exact), as_redisson];
+            let place = [
+                name.as_str(),
+                kind,
+                nodes,
+                index.max("1"),
+                flag(is_exact),
+                as_redisson,
+            ];
             let came = came(waiter);
             let mut args = [&args[..], &place].concat();
             args.extend(supersedes.then_some(came.as_str()));
             call("take", supersedes.then_some(NEWEST), &args)
         }
-        Step::Announce { waiter, is_alone } => {
-            call("announce", Some(NEWEST), &[&came(waiter), LONG, if is_alone { "1" } else { "" }])
-        }
-        Step::Renew { token, fence, index } => {
-            call("renew", None, &[&name(token), TTLS[token], &after(fence), LONG, index])
-        }
-        Step::Heal { token, waiter, fence, told, place } => {
-            let Place { kind, nodes, index, .. } = place.unwrap_or(EXCLUSIVE);
+        Step::Announce { waiter, is_alone } => call(
+            "announce",
+            Some(NEWEST),
+            &[&came(waiter), LONG, if is_alone { "1" } else { "" }],
+        ),
+        Step::Renew {
+            token,
+            fence,
+            index,
+        } => call(
+            "renew",
+            None,
+            &[&name(token), TTLS[token], &after(fence), LONG, index],
+        ),
+        Step::Heal {
+            token,
+            waiter,
+            fence,
+            told,
+            place,
+        } => {
+            let Place {
+                kind, nodes, index, ..
+            } = place.unwrap_or(EXCLUSIVE);
             let (name, value, fence) = (name(token), value(token), after(fence));
-            let as_redisson = if token == HASHED && kind == "x" { "1" } else { "" };
-            let args =
-                [&name, &value, TTLS[token], &fence, LONG, WAITERS[waiter], told, kind, nodes, index, as_redisson];
+            let as_redisson = if token == HASHED && kind == "x" {
+                "1"
+            } else {
+                ""
+            };
+            let args = [
+                &name,
+                &value,
+                TTLS[token],
+                &fence,
+                LONG,
+                WAITERS[waiter],
+                told,
+                kind,
+                nodes,
+                index,
+                as_redisson,
+            ];
             call("heal", None, &args)
         }
-        Step::Release { token, waiter, stays } => {
+        Step::Release {
+            token,
+            waiter,
+            stays,
+        } => {
             // Token 0 is none here: the waiter leaves the queue.
-            let token = if token == 0 { String::new() } else { name(token) };
-            let ticket = if stays && waiter > 0 { waiter.to_string() } else { String::new() };
-            let came = if waiter % 2 == 1 { came(waiter) } else { String::new() };
-            call("release", Some(NEWEST), &[&token, WAITERS[waiter], &ticket, LONG, &came])
+            let token = if token == 0 {
+                String::new()
+            } else {
+                name(token)
+            };
+            let ticket = if stays && waiter > 0 {
+                waiter.to_string()
+            } else {
+                String::new()
+            };
+            let came = if waiter % 2 == 1 {
+                came(waiter)
+            } else {
+                String::new()
+            };
+            call(
+                "release",
+                Some(NEWEST),
+                &[&token, WAITERS[waiter], &ticket, LONG, &came],
+            )
         }
         Step::Alone { token, script } => {
             let (name, members) = (name(token), [KEY, LEASES, HOLDERS]);
@@ -298,13 +429,22 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
                 _ => eval(&FREE_MEMBER, &members, &[&name]),
             }
         }
-        Step::End { token, waiter, leaves, fence } => {
+        Step::End {
+            token,
+            waiter,
+            leaves,
+            fence,
+        } => {
             let (name, parked) = (name(token), format!("parked {}", value(token)));
             let flag = |is_set: bool| if is_set { "1" } else { "" };
             // A member may be parked so too, and the ends of members have one order.
             let parking = match leaves {
-                Leaves::Parked { parks_tombstone } => vec![TTLS[token], &parked, LONG, flag(parks_tombstone)],
-                Leaves::Member { parks_tombstone } => vec![TTLS[token], &parked, TTLS[2], flag(parks_tombstone)],
+                Leaves::Parked { parks_tombstone } => {
+                    vec![TTLS[token], &parked, LONG, flag(parks_tombstone)]
+                }
+                Leaves::Member { parks_tombstone } => {
+                    vec![TTLS[token], &parked, TTLS[2], flag(parks_tombstone)]
+                }
                 _ => vec![],
             };
             let [age, run, success] = match leaves {
@@ -313,31 +453,82 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
                 _ => ["0", LONG, ""],
             };
             let fence = format!("{:016}", 1 + fence);
-            let note = [fence.as_str(), &name, "{\"host\":\"here\"}", age, run, success];
-            let args = [&[name.as_str(), WAITERS[waiter], "", LONG, ""], &parking[..], &note].concat();
-            call(if parking.is_empty() { "release" } else { "park" }, Some(LAST), &args)
+            let note = [
+                fence.as_str(),
+                &name,
+                "{\"host\":\"here\"}",
+                age,
+                run,
+                success,
+            ];
+            let args = [
+                &[name.as_str(), WAITERS[waiter], "", LONG, ""],
+                &parking[..],
+                &note,
+            ]
+            .concat();
+            call(
+                if parking.is_empty() {
+                    "release"
+                } else {
+                    "park"
+                },
+                Some(LAST),
+                &args,
+            )
         }
         Step::Forget(token) => call("forget", Some(LAST), &[&name(token)]),
-        Step::Tombstone(token) => {
-            call("break", None, &[&name(token), &format!("broken {} {{}}", name(token)), HOLDERS_CHANNEL])
-        }
+        Step::Tombstone(token) => call(
+            "break",
+            None,
+            &[
+                &name(token),
+                &format!("broken {} {{}}", name(token)),
+                HOLDERS_CHANNEL,
+            ],
+        ),
         Step::ForceDelete { token, fence } => {
             let (name, highest, fence) = (name(token), after(fence), format!("{:016}", 1 + fence));
-            let args = [&name, &highest, LONG, HOLDERS_CHANNEL, &fence, &name, "{}", "0", LONG, ""];
+            let args = [
+                &name,
+                &highest,
+                LONG,
+                HOLDERS_CHANNEL,
+                &fence,
+                &name,
+                "{}",
+                "0",
+                LONG,
+                "",
+            ];
             call("delete", Some(LAST), &args)
         }
         Step::DeleteForeign => call("delete_foreign", None, &["string", "7", "foreign"]),
-        Step::Observe { waiters, members, token } => {
+        Step::Observe {
+            waiters,
+            members,
+            token,
+        } => {
             let (waiters, members) = (waiters.to_string(), members.to_string());
-            call("observe", Some(LAST), &[&waiters, "40", &members, "120", &name(token)])
+            call(
+                "observe",
+                Some(LAST),
+                &[&waiters, "40", &members, "120", &name(token)],
+            )
         }
         Step::Listens { waiter, is_on } => {
             let verb = if is_on { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
-            return Some((waiter, words(&format!("{verb} rlock:wake:{{job}}:{}", id(waiter)))));
+            return Some((
+                waiter,
+                words(&format!("{verb} rlock:wake:{{job}}:{}", id(waiter))),
+            ));
         }
         Step::Aged { waiter, ms } => {
             let since = (start / 1000 - ms).to_string();
-            ["ZADD", TURNS, &since, WAITERS[waiter]].iter().map(|word| word.as_bytes().to_vec()).collect()
+            ["ZADD", TURNS, &since, WAITERS[waiter]]
+                .iter()
+                .map(|word| word.as_bytes().to_vec())
+                .collect()
         }
         Step::Raw(text) => words(text),
         Step::Fault(_) => return None,
@@ -345,11 +536,16 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
     Some((0, request))
 }
 
-/// A reply to acquire without what differs by nature: the server's identity, and the ms that a turn has left.
+/// A reply to acquire without what differs by nature: the server's identity, and the ms that a turn
+/// has left.
 fn without_identity(frame: &Frame) -> Frame {
     let mut frame = frame.clone();
     if let Frame::List('*', parts) = &mut frame
-        && let [Frame::List('*', answer), Frame::List('*', server), Frame::List('*', _)] = parts.as_mut_slice()
+        && let [
+            Frame::List('*', answer),
+            Frame::List('*', server),
+            Frame::List('*', _),
+        ] = parts.as_mut_slice()
     {
         let word = |text: &str| Frame::Bulk('$', Some(text.as_bytes().to_vec()));
         if answer.first() == Some(&word("turn")) {
@@ -370,13 +566,27 @@ fn the_shipped_scripts_do_what_they_do_on_a_real_server() {
         // Both servers keep it from then on.
         pair.ask(0, &eval(&LOCK, &[], &[]))?;
         for step in &steps {
-            let is_about_rights = matches!(step, Step::Fault(Fault::DenyChannels | Fault::DenyCommand("publish")));
+            let is_about_rights = matches!(
+                step,
+                Step::Fault(Fault::DenyChannels | Fault::DenyCommand("publish"))
+            );
             if is_about_rights && !pair.real.tells_rights {
                 continue;
             }
-            if let Step::Listens { waiter, is_on: false } = *step {
+            if let Step::Listens {
+                waiter,
+                is_on: false,
+            } = *step
+            {
                 // Valkey refuses to end what was not begun.
-                let (client, begin) = request(&Step::Listens { waiter, is_on: true }, start).expect("a request");
+                let (client, begin) = request(
+                    &Step::Listens {
+                        waiter,
+                        is_on: true,
+                    },
+                    start,
+                )
+                .expect("a request");
                 if matches!(pair.ask(client, &begin)?.as_slice(), [Frame::Line('-', _)]) {
                     continue;
                 }
@@ -391,6 +601,8 @@ fn the_shipped_scripts_do_what_they_do_on_a_real_server() {
             }
         }
         pair.inflict(&Fault::AllowAll);
-        KEYS.iter().chain(&[NEWEST, LAST]).try_for_each(|key| read(&mut pair, key))
+        KEYS.iter()
+            .chain(&[NEWEST, LAST])
+            .try_for_each(|key| read(&mut pair, key))
     });
 }

@@ -33,11 +33,16 @@ fn ctrl_c_reaches_the_command_exactly_once_whether_it_has_the_terminal_or_not() 
 fn ctrl_c_that_kills_the_command_stops_the_loop_around_rlock() {
     // A shell that is about to fork may miss the signal, so the last process prints.
     let sleep = "sh -c \"echo runs; exec sleep 60\"";
-    for script in [sleep, &format!("read x; {sleep}"), &format!("stty sane -echo; exec {sleep}")] {
+    for script in [
+        sleep,
+        &format!("read x; {sleep}"),
+        &format!("stty sane -echo; exec {sleep}"),
+    ] {
         for interactive in [true, false] {
             let mut shell = Session::bash(RLOCK);
             let job = run(script);
-            let text = format!("for host in a b c; do echo on $host; {job}; done; echo after the loop");
+            let text =
+                format!("for host in a b c; do echo on $host; {job}; done; echo after the loop");
             if interactive {
                 shell.line(&text);
             } else {
@@ -78,7 +83,10 @@ fn ctrl_c_stops_the_loop_around_nested_rlocks_too() {
 fn ctrl_c_ends_a_run_of_the_same_lock_that_the_command_left_and_the_loop_around_it() {
     let mut shell = Session::bash(RLOCK);
     let left = "rlock run -k job -- sh -c \"echo runs; exec sleep 60\" & read x; true";
-    shell.line(&format!("for host in a b c; do echo on $host; {}; done", run(left).replace("run -k", "run -v -k")));
+    shell.line(&format!(
+        "for host in a b c; do echo on $host; {}; done",
+        run(left).replace("run -k", "run -v -k")
+    ));
     shell.sees("runs");
     shell.line("");
     shell.sees("keeping the lock");

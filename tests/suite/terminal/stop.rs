@@ -20,7 +20,9 @@ fn ctrl_z_stops_both_with_the_lock_held_and_fg_brings_both_back() {
             shell.prompt();
             assert_eq!(shell.code(), 75);
             shell.line("fg");
-            eventually("it goes on", || state(command) != Some('T') && state(rlock) != Some('T'));
+            eventually("it goes on", || {
+                state(command) != Some('T') && state(rlock) != Some('T')
+            });
             assert_eq!(shell.foreground() == command, with_terminal);
         }
         shell.go();
@@ -51,8 +53,14 @@ fn ctrl_z_of_a_pipeline_or_a_script_stops_all_of_it() {
     for read in [false, true] {
         let mut shell = Session::bash(RLOCK);
         let terminal = if read { "read x < /dev/tty; " } else { "" };
-        let job = run(&format!("{terminal}echo pid $$ >&2; {UNTIL_GO}; echo went on"));
-        std::fs::write(shell.dir().join("script"), format!("{job} | cat; echo and after")).expect("a script");
+        let job = run(&format!(
+            "{terminal}echo pid $$ >&2; {UNTIL_GO}; echo went on"
+        ));
+        std::fs::write(
+            shell.dir().join("script"),
+            format!("{job} | cat; echo and after"),
+        )
+        .expect("a script");
         shell.line("bash script");
         if read {
             shell.line("x");
@@ -61,7 +69,9 @@ fn ctrl_z_of_a_pipeline_or_a_script_stops_all_of_it() {
         let rlock = parent(command);
         shell.press(CTRL_Z);
         shell.prompt();
-        eventually("both are stopped", || (state(command), state(rlock)) == (Some('T'), Some('T')));
+        eventually("both are stopped", || {
+            (state(command), state(rlock)) == (Some('T'), Some('T'))
+        });
         shell.line("fg");
         shell.go();
         shell.sees("went on");
@@ -78,7 +88,9 @@ fn bg_lets_both_go_on_and_leaves_the_terminal_with_the_shell() {
         shell.press(CTRL_Z);
         shell.prompt();
         shell.answer("bg");
-        eventually("it goes on", || state(command) != Some('T') && state(rlock) != Some('T'));
+        eventually("it goes on", || {
+            state(command) != Some('T') && state(rlock) != Some('T')
+        });
         shell_has_the_terminal(&mut shell);
         shell.go();
         shell.line("wait $!; echo code $?");
@@ -94,7 +106,9 @@ fn a_program_that_stops_itself_gives_the_terminal_up() {
     // nano does this, and a shell's `suspend`.
     for signal in ["STOP", "TSTP", "TTIN", "TTOU"] {
         let mut shell = Session::bash(RLOCK);
-        shell.line(&run(&format!("read x; echo stops; kill -{signal} 0; echo goes on; read y; echo got $y")));
+        shell.line(&run(&format!(
+            "read x; echo stops; kill -{signal} 0; echo goes on; read y; echo got $y"
+        )));
         shell.line("x");
         shell.sees("stops");
         // It has the terminal, so that TTIN and TTOU do not stop it.
@@ -134,7 +148,8 @@ fn hold_past_the_lease(with_terminal: bool, back: &str) {
     shell.press(CTRL_Z);
     shell.prompt();
     eventually("the command is dead", || {
-        // In this order: if the lock is free at the first look, it is free when the command is looked at.
+        // In this order: if the lock is free at the first look, it is free when the command is
+        // looked at.
         let free = server.cli(&["EXISTS", "job"]) == "0";
         let alive = alive(command);
         assert!(!(free && alive), "the lock is free and the command alive");
@@ -161,7 +176,9 @@ fn after_fg_within_the_lease_it_is_renewed_again() {
     server.cli(&["PEXPIRE", "job", "15000"]);
     shell.line("fg");
     eventually("it goes on", || state(command) != Some('T'));
-    eventually("it was renewed", || server.cli(&["PTTL", "job"]).parse::<u32>().expect("a time") > 20_000);
+    eventually("it was renewed", || {
+        server.cli(&["PTTL", "job"]).parse::<u32>().expect("a time") > 20_000
+    });
     shell.go();
     shell.sees("went on");
     shell.prompt();
@@ -173,7 +190,11 @@ fn in_the_background_a_command_that_reads_stops_until_fg() {
     let mut shell = Session::bash(RLOCK);
     shell.answer(&format!("{} &", run("echo $$ > pid; read x; echo got $x")));
     job_is(&mut shell, "Stopped (tty input)");
-    let command = std::fs::read_to_string(shell.dir().join("pid")).expect("its pid").trim().parse().expect("a pid");
+    let command = std::fs::read_to_string(shell.dir().join("pid"))
+        .expect("its pid")
+        .trim()
+        .parse()
+        .expect("a pid");
     let rlock = parent(command);
     for _ in 0..3 {
         job_is(&mut shell, "Stopped (tty input)");
@@ -191,10 +212,14 @@ fn in_the_background_a_command_that_reads_stops_until_fg() {
 
 #[test]
 fn ctrl_z_without_a_shell_that_could_say_fg_changes_nothing() {
-    // As with `ssh -t host rlock run …`: no shell could continue it, so the kernel does not stop it.
+    // As with `ssh -t host rlock run …`: no shell could continue it, so the kernel does not stop
+    // it.
     for read in ["", "read w; "] {
         let script = format!("{read}echo ready; {UNTIL_GO}; read x; echo got $x");
-        let mut session = Session::of(RLOCK, &["rlock", "run", "-k", "job", "--", "sh", "-c", &script]);
+        let mut session = Session::of(
+            RLOCK,
+            &["rlock", "run", "-k", "job", "--", "sh", "-c", &script],
+        );
         if !read.is_empty() {
             session.line("word");
         }

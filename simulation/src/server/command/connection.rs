@@ -14,8 +14,9 @@ const VERSION: &str = "7.0.15";
 pub(super) fn hello(state: &mut State, args: &[&[u8]]) -> Outcome {
     let mut protocol = None;
     if let Some(text) = args.get(1) {
-        let version =
-            number::integer(text).ok_or(Refusal::new("ERR Protocol version is not an integer or out of range"))?;
+        let version = number::integer(text).ok_or(Refusal::new(
+            "ERR Protocol version is not an integer or out of range",
+        ))?;
         protocol = Some(match version {
             2 => Protocol::Resp2,
             3 => Protocol::Resp3,
@@ -33,7 +34,9 @@ pub(super) fn hello(state: &mut State, args: &[&[u8]]) -> Outcome {
             ("SETNAME", 1..) => _ = options.next(),
             _ => {
                 let option = String::from_utf8_lossy(option);
-                return Err(Refusal::with(format!("ERR Syntax error in HELLO option '{option}'")));
+                return Err(Refusal::with(format!(
+                    "ERR Syntax error in HELLO option '{option}'"
+                )));
             }
         }
     }
@@ -41,24 +44,48 @@ pub(super) fn hello(state: &mut State, args: &[&[u8]]) -> Outcome {
     if let Some(protocol) = protocol {
         state.peers.set_protocol(caller, protocol);
     }
-    let proto = if state.peers.protocol(caller) == Protocol::Resp3 { 3 } else { 2 };
-    let role = if state.condition.replica { "replica" } else { "master" };
-    let mode = if state.watch.is_some() { "sentinel" } else { mode(state) };
+    let proto = if state.peers.protocol(caller) == Protocol::Resp3 {
+        3
+    } else {
+        2
+    };
+    let role = if state.condition.replica {
+        "replica"
+    } else {
+        "master"
+    };
+    let mode = if state.watch.is_some() {
+        "sentinel"
+    } else {
+        mode(state)
+    };
     let mut facts = vec![
         ("server", Reply::bulk("redis")),
         ("version", Reply::bulk(VERSION)),
         ("proto", Reply::Integer(proto)),
-        ("id", Reply::Integer(i64::try_from(caller.0).unwrap_or(i64::MAX))),
+        (
+            "id",
+            Reply::Integer(i64::try_from(caller.0).unwrap_or(i64::MAX)),
+        ),
         ("mode", Reply::bulk(mode)),
         ("role", Reply::bulk(role)),
         ("modules", Reply::Array(vec![])),
     ];
     facts.retain(|(name, _)| state.watch.is_none() || *name != "role");
-    Ok(Reply::Map(facts.into_iter().map(|(name, fact)| (Reply::bulk(name), fact)).collect()))
+    Ok(Reply::Map(
+        facts
+            .into_iter()
+            .map(|(name, fact)| (Reply::bulk(name), fact))
+            .collect(),
+    ))
 }
 
 fn mode(state: &State) -> &'static str {
-    if state.member.is_some() { "cluster" } else { "standalone" }
+    if state.member.is_some() {
+        "cluster"
+    } else {
+        "standalone"
+    }
 }
 
 /// The server has one user, which needs no password.
@@ -75,7 +102,11 @@ pub(super) fn auth(_: &mut State, args: &[&[u8]]) -> Outcome {
 
 fn authenticate(user: &[u8]) -> Result<(), Refusal> {
     let wrong = Refusal::new("WRONGPASS invalid username-password pair or user is disabled.");
-    if user == b"default" { Ok(()) } else { Err(wrong) }
+    if user == b"default" {
+        Ok(())
+    } else {
+        Err(wrong)
+    }
 }
 
 /// The server has one database.
@@ -83,7 +114,9 @@ pub(super) fn select(_: &mut State, args: &[&[u8]]) -> Outcome {
     match i32::try_from(integer_at(args, 1)?) {
         Ok(0) => Ok(Reply::OK),
         Ok(_) => Err(Refusal::new("ERR DB index is out of range")),
-        Err(_) => Err(Refusal::new("ERR value is out of range, value must between -2147483648 and 2147483647")),
+        Err(_) => Err(Refusal::new(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        )),
     }
 }
 
@@ -97,14 +130,23 @@ pub(super) fn ping(state: &mut State, args: &[&[u8]]) -> Outcome {
         return Err(Refusal::wrong_arity("ping"));
     }
     if state.peers.hears_only(state.caller) {
-        return Ok(Reply::Array(vec![Reply::bulk("pong"), Reply::bulk(args.get(1).copied().unwrap_or_default())]));
+        return Ok(Reply::Array(vec![
+            Reply::bulk("pong"),
+            Reply::bulk(args.get(1).copied().unwrap_or_default()),
+        ]));
     }
-    Ok(args.get(1).map_or(Reply::Status(Cow::Borrowed(b"PONG")), |word| Reply::bulk(*word)))
+    Ok(args
+        .get(1)
+        .map_or(Reply::Status(Cow::Borrowed(b"PONG")), |word| {
+            Reply::bulk(*word)
+        }))
 }
 
 pub(super) fn time(state: &mut State, _: &[&[u8]]) -> Outcome {
     let parts = [state.now.0 / 1_000_000, state.now.0 % 1_000_000];
-    Ok(Reply::Array(parts.map(|part| Reply::bulk(part.to_string())).into()))
+    Ok(Reply::Array(
+        parts.map(|part| Reply::bulk(part.to_string())).into(),
+    ))
 }
 
 /// The sections `server` and `replication`, with the fields that rlock reads.
@@ -112,20 +154,29 @@ pub(super) fn info(state: &mut State, args: &[&[u8]]) -> Outcome {
     let wanted: Vec<String> = args[1..].iter().map(|name| word(name)).collect();
     let wants = |section: &str| {
         wanted.is_empty()
-            || wanted.iter().any(|name| [section, "ALL", "DEFAULT", "EVERYTHING"].contains(&name.as_str()))
+            || wanted
+                .iter()
+                .any(|name| [section, "ALL", "DEFAULT", "EVERYTHING"].contains(&name.as_str()))
     };
     let mut sections = Vec::new();
     if wants("SERVER") {
-        let uptime = state.now.0.div_euclid(1_000_000) - state.identity.started.0.div_euclid(1_000_000);
+        let uptime =
+            state.now.0.div_euclid(1_000_000) - state.identity.started.0.div_euclid(1_000_000);
         let (run_id, mode) = (&state.identity.run_id, mode(state));
         sections.push(format!(
             "# Server\r\nredis_version:{VERSION}\r\nredis_mode:{mode}\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"
         ));
     }
     if wants("REPLICATION") {
-        let role = if state.condition.replica { "slave" } else { "master" };
+        let role = if state.condition.replica {
+            "slave"
+        } else {
+            "master"
+        };
         let id = &state.identity.replication_id;
-        sections.push(format!("# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\n"));
+        sections.push(format!(
+            "# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\n"
+        ));
     }
     Ok(Reply::Verbatim(sections.join("\r\n").into_bytes()))
 }

@@ -47,16 +47,24 @@ pub(super) fn hget(state: &mut State, args: &[&[u8]]) -> Outcome {
 
 pub(super) fn hstrlen(state: &mut State, args: &[&[u8]]) -> Outcome {
     let fields = fields(state, args[1])?;
-    Ok(Reply::count(fields.and_then(|fields| find(fields, args[2]).map(|at| fields[at].1.len())).unwrap_or_default()))
+    Ok(Reply::count(
+        fields
+            .and_then(|fields| find(fields, args[2]).map(|at| fields[at].1.len()))
+            .unwrap_or_default(),
+    ))
 }
 
 pub(super) fn hmget(state: &mut State, args: &[&[u8]]) -> Outcome {
     let fields = fields(state, args[1])?;
-    Ok(Reply::Array(args[2..].iter().map(|name| value(fields, name)).collect()))
+    Ok(Reply::Array(
+        args[2..].iter().map(|name| value(fields, name)).collect(),
+    ))
 }
 
 pub(super) fn hdel(state: &mut State, args: &[&[u8]]) -> Outcome {
-    let Some(fields) = state.keyspace.hash(args[1])? else { return Ok(Reply::Integer(0)) };
+    let Some(fields) = state.keyspace.hash(args[1])? else {
+        return Ok(Reply::Integer(0));
+    };
     let before = fields.len();
     fields.retain(|(field, _)| !args[2..].contains(&field.as_slice()));
     let (removed, is_empty) = (before - fields.len(), fields.is_empty());
@@ -71,10 +79,20 @@ pub(super) fn hlen(state: &mut State, args: &[&[u8]]) -> Outcome {
 }
 
 pub(super) fn hexists(state: &mut State, args: &[&[u8]]) -> Outcome {
-    Ok(Reply::flag(fields(state, args[1])?.is_some_and(|fields| find(fields, args[2]).is_some())))
+    Ok(Reply::flag(
+        fields(state, args[1])?.is_some_and(|fields| find(fields, args[2]).is_some()),
+    ))
 }
 
 pub(super) fn hgetall(state: &mut State, args: &[&[u8]]) -> Outcome {
-    let pair = |(field, value): &(Vec<u8>, Vec<u8>)| (Reply::bulk(field.as_slice()), Reply::bulk(value.as_slice()));
-    Ok(Reply::Map(fields(state, args[1])?.unwrap_or_default().iter().map(pair).collect()))
+    let pair = |(field, value): &(Vec<u8>, Vec<u8>)| {
+        (Reply::bulk(field.as_slice()), Reply::bulk(value.as_slice()))
+    };
+    Ok(Reply::Map(
+        fields(state, args[1])?
+            .unwrap_or_default()
+            .iter()
+            .map(pair)
+            .collect(),
+    ))
 }

@@ -8,16 +8,29 @@ use super::super::state::State;
 use super::{integer_at, word};
 
 pub(super) fn kind(state: &mut State, args: &[&[u8]]) -> Outcome {
-    let kind = state.keyspace.entry(args[1]).map_or("none", |entry| entry.value.kind());
+    let kind = state
+        .keyspace
+        .entry(args[1])
+        .map_or("none", |entry| entry.value.kind());
     Ok(Reply::Status(Cow::Borrowed(kind.as_bytes())))
 }
 
 pub(super) fn exists(state: &mut State, args: &[&[u8]]) -> Outcome {
-    Ok(Reply::count(args[1..].iter().filter(|key| state.keyspace.entry(key).is_some()).count()))
+    Ok(Reply::count(
+        args[1..]
+            .iter()
+            .filter(|key| state.keyspace.entry(key).is_some())
+            .count(),
+    ))
 }
 
 pub(super) fn del(state: &mut State, args: &[&[u8]]) -> Outcome {
-    Ok(Reply::count(args[1..].iter().filter(|key| state.keyspace.remove(key)).count()))
+    Ok(Reply::count(
+        args[1..]
+            .iter()
+            .filter(|key| state.keyspace.remove(key))
+            .count(),
+    ))
 }
 
 pub(super) fn pttl(state: &mut State, args: &[&[u8]]) -> Outcome {
@@ -44,20 +57,31 @@ fn expire(state: &mut State, args: &[&[u8]], base: i64, command: &str) -> Outcom
             "XX" => xx = true,
             "GT" => gt = true,
             "LT" => lt = true,
-            _ => return Err(Refusal::with(format!("ERR Unsupported option {}", String::from_utf8_lossy(option)))),
+            _ => {
+                return Err(Refusal::with(format!(
+                    "ERR Unsupported option {}",
+                    String::from_utf8_lossy(option)
+                )));
+            }
         }
     }
     if nx && (xx || gt || lt) {
-        return Err(Refusal::new("ERR NX and XX, GT or LT options at the same time are not compatible"));
+        return Err(Refusal::new(
+            "ERR NX and XX, GT or LT options at the same time are not compatible",
+        ));
     }
     if gt && lt {
-        return Err(Refusal::new("ERR GT and LT options at the same time are not compatible"));
+        return Err(Refusal::new(
+            "ERR GT and LT options at the same time are not compatible",
+        ));
     }
     let expires = integer_at(args, 2)?
         .checked_add(base)
         .ok_or_else(|| Refusal::with(format!("ERR invalid expire time in '{command}' command")))?;
     let now = state.keyspace.now;
-    let Some(entry) = state.keyspace.entry(args[1]) else { return Ok(Reply::Integer(0)) };
+    let Some(entry) = state.keyspace.entry(args[1]) else {
+        return Ok(Reply::Integer(0));
+    };
     let is_met = match entry.expires {
         None => !xx && !gt,
         Some(current) => !(nx || gt && expires <= current || lt && expires >= current),

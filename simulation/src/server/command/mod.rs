@@ -1,8 +1,12 @@
-//! The commands that the server knows: one function each, in a table with what Redis' own table says of them.
+//! The commands that the server knows: one function each, in a table with what Redis' own table
+//! says of them.
 //!
 //! A further command is a function and a row of [`COMMANDS`].
 
-#![allow(clippy::unnecessary_wraps, reason = "the table has one type of function")]
+#![allow(
+    clippy::unnecessary_wraps,
+    reason = "the table has one type of function"
+)]
 
 mod channels;
 mod cluster;
@@ -56,7 +60,12 @@ pub(super) enum Flag {
 use Flag::{Channel, Channels, DenyOom, NoScript, OnlyWatching, Subscribed, Watching, Write};
 
 const fn row(name: &'static str, arity: isize, flags: &'static [Flag], run: Function) -> Command {
-    Command { name, arity, flags, run }
+    Command {
+        name,
+        arity,
+        flags,
+        run,
+    }
 }
 
 /// All commands, in the order of their names.
@@ -89,14 +98,29 @@ pub(super) const COMMANDS: &[Command] = &[
     row("pubsub", -2, &[], channels::pubsub),
     row("script", -2, &[NoScript], script::script),
     row("select", 2, &[], connection::select),
-    row("sentinel", -2, &[NoScript, OnlyWatching], sentinel::sentinel),
+    row(
+        "sentinel",
+        -2,
+        &[NoScript, OnlyWatching],
+        sentinel::sentinel,
+    ),
     row("set", -3, &[Write, DenyOom], strings::set),
     row("strlen", 2, &[], strings::strlen),
-    row("subscribe", -2, &[NoScript, Subscribed, Channels, Watching], channels::subscribe),
+    row(
+        "subscribe",
+        -2,
+        &[NoScript, Subscribed, Channels, Watching],
+        channels::subscribe,
+    ),
     row("time", 1, &[], connection::time),
     row("type", 2, &[], keys::kind),
     row("unlink", -2, &[Write], keys::del),
-    row("unsubscribe", -1, &[NoScript, Subscribed, Watching], channels::unsubscribe),
+    row(
+        "unsubscribe",
+        -1,
+        &[NoScript, Subscribed, Watching],
+        channels::unsubscribe,
+    ),
     row("zadd", -4, &[Write, DenyOom], sorted_sets::zadd),
     row("zcard", 2, &[], sorted_sets::zcard),
     row("zrange", -4, &[], ranges::zrange),
@@ -111,18 +135,28 @@ impl Command {
     /// Returns the command of that name, in upper or lower case.
     pub(super) fn find(name: &[u8]) -> Option<&'static Self> {
         let lower = name.to_ascii_lowercase();
-        let at = COMMANDS.binary_search_by(|command| command.name.as_bytes().cmp(&lower)).ok()?;
+        let at = COMMANDS
+            .binary_search_by(|command| command.name.as_bytes().cmp(&lower))
+            .ok()?;
         Some(&COMMANDS[at])
     }
 
     /// Whether a server knows it; if it `watches`, whether a sentinel does.
     pub(super) fn is_known(&self, watches: bool) -> bool {
-        if watches { self.is(Flag::Watching) || self.is(Flag::OnlyWatching) } else { !self.is(Flag::OnlyWatching) }
+        if watches {
+            self.is(Flag::Watching) || self.is(Flag::OnlyWatching)
+        } else {
+            !self.is(Flag::OnlyWatching)
+        }
     }
 
     /// Returns the name with that of its only subcommand.
     pub(super) fn full_name(&self) -> &'static str {
-        if self.name == "pubsub" { "pubsub|numsub" } else { self.name }
+        if self.name == "pubsub" {
+            "pubsub|numsub"
+        } else {
+            self.name
+        }
     }
 
     pub(super) fn is(&self, flag: Flag) -> bool {
@@ -131,7 +165,11 @@ impl Command {
 
     /// Whether it takes `count` words, its name included.
     pub(super) fn takes(&self, count: usize) -> bool {
-        if self.arity < 0 { count >= self.arity.unsigned_abs() } else { count == self.arity.unsigned_abs() }
+        if self.arity < 0 {
+            count >= self.arity.unsigned_abs()
+        } else {
+            count == self.arity.unsigned_abs()
+        }
     }
 
     /// Returns the channels among the words of a call.
@@ -150,18 +188,25 @@ impl Command {
     pub(super) fn keys<'a>(&self, words: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
         match self.name {
             "eval" | "evalsha" => {
-                let count =
-                    words.get(2).and_then(|text| number::integer(text)).and_then(|count| usize::try_from(count).ok());
-                words.get(3..).and_then(|rest| rest.get(..count?)).unwrap_or_default()
+                let count = words
+                    .get(2)
+                    .and_then(|text| number::integer(text))
+                    .and_then(|count| usize::try_from(count).ok());
+                words
+                    .get(3..)
+                    .and_then(|rest| rest.get(..count?))
+                    .unwrap_or_default()
             }
             "del" | "exists" | "unlink" => &words[1..],
-            "asking" | "auth" | "client" | "cluster" | "hello" | "info" | "ping" | "publish" | "pubsub" | "script"
-            | "select" | "sentinel" | "subscribe" | "time" | "unsubscribe" => &[],
+            "asking" | "auth" | "client" | "cluster" | "hello" | "info" | "ping" | "publish"
+            | "pubsub" | "script" | "select" | "sentinel" | "subscribe" | "time"
+            | "unsubscribe" => &[],
             _ => &words[1..2],
         }
     }
 
-    /// Returns the name of the subcommand that `words` call, if the command has some and not this one.
+    /// Returns the name of the subcommand that `words` call, if the command has some and not this
+    /// one.
     pub(super) fn lacks<'a>(&self, words: &[&'a [u8]]) -> Option<&'a [u8]> {
         let subcommand = words.get(1).copied()?;
         let known: &[&str] = match self.name {
@@ -186,7 +231,9 @@ fn word(bytes: &[u8]) -> String {
 }
 
 fn integer_at(args: &[&[u8]], index: usize) -> Result<i64, Refusal> {
-    args.get(index).and_then(|text| number::integer(text)).ok_or(Refusal::NOT_AN_INTEGER)
+    args.get(index)
+        .and_then(|text| number::integer(text))
+        .ok_or(Refusal::NOT_AN_INTEGER)
 }
 
 #[cfg(test)]
@@ -197,7 +244,11 @@ mod tests {
     fn every_command_is_found_by_its_name() {
         for command in COMMANDS {
             let found = Command::find(command.name.to_uppercase().as_bytes());
-            assert!(found.is_some_and(|found| found.name == command.name), "{}", command.name);
+            assert!(
+                found.is_some_and(|found| found.name == command.name),
+                "{}",
+                command.name
+            );
         }
     }
 }

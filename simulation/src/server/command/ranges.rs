@@ -24,30 +24,61 @@ struct Bound {
 
 impl Bound {
     fn read(text: &[u8]) -> Result<Self, Refusal> {
-        let (number, is_open) = text.strip_prefix(b"(").map_or((text, false), |rest| (rest, true));
+        let (number, is_open) = text
+            .strip_prefix(b"(")
+            .map_or((text, false), |rest| (rest, true));
         let score = number::float(number).ok_or(Refusal::new("ERR min or max is not a float"))?;
         Ok(Self { score, is_open })
     }
 
     fn is_below(&self, score: f64) -> bool {
-        if self.is_open { self.score < score } else { self.score <= score }
+        if self.is_open {
+            self.score < score
+        } else {
+            self.score <= score
+        }
     }
 
     fn is_above(&self, score: f64) -> bool {
-        if self.is_open { self.score > score } else { self.score >= score }
+        if self.is_open {
+            self.score > score
+        } else {
+            self.score >= score
+        }
     }
 }
 
 pub(super) fn zrange(state: &mut State, args: &[&[u8]]) -> Outcome {
-    range(state, args, Query::default(), &["WITHSCORES", "LIMIT", "REV", "BYSCORE"])
+    range(
+        state,
+        args,
+        Query::default(),
+        &["WITHSCORES", "LIMIT", "REV", "BYSCORE"],
+    )
 }
 
 pub(super) fn zrevrange(state: &mut State, args: &[&[u8]]) -> Outcome {
-    range(state, args, Query { reversed: true, ..Query::default() }, &["WITHSCORES"])
+    range(
+        state,
+        args,
+        Query {
+            reversed: true,
+            ..Query::default()
+        },
+        &["WITHSCORES"],
+    )
 }
 
 pub(super) fn zrangebyscore(state: &mut State, args: &[&[u8]]) -> Outcome {
-    range(state, args, Query { by_score: true, ..Query::default() }, &["WITHSCORES", "LIMIT"])
+    range(
+        state,
+        args,
+        Query {
+            by_score: true,
+            ..Query::default()
+        },
+        &["WITHSCORES", "LIMIT"],
+    )
 }
 
 fn range(state: &mut State, args: &[&[u8]], mut query: Query, options: &[&str]) -> Outcome {
@@ -70,15 +101,25 @@ fn range(state: &mut State, args: &[&[u8]], mut query: Query, options: &[&str]) 
         index += 1;
     }
     if query.limit.is_some_and(|(_, most)| most != -1) && !query.by_score {
-        let why = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+        let why =
+            "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
         return Err(Refusal::new(why));
     }
     let found = if query.by_score {
-        let (low, high) = if query.reversed { (args[3], args[2]) } else { (args[2], args[3]) };
+        let (low, high) = if query.reversed {
+            (args[3], args[2])
+        } else {
+            (args[2], args[3])
+        };
         let (low, high) = (Bound::read(low)?, Bound::read(high)?);
         let (skipped, most) = query.limit.unwrap_or((0, -1));
-        let members = state.keyspace.sorted_set(args[1])?.map_or(&[][..], |set| set.members());
-        let within = members.iter().filter(|(score, _)| low.is_below(*score) && high.is_above(*score));
+        let members = state
+            .keyspace
+            .sorted_set(args[1])?
+            .map_or(&[][..], |set| set.members());
+        let within = members
+            .iter()
+            .filter(|(score, _)| low.is_below(*score) && high.is_above(*score));
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         if query.reversed {
@@ -88,10 +129,19 @@ fn range(state: &mut State, args: &[&[u8]], mut query: Query, options: &[&str]) 
         }
     } else {
         let (first, last) = (integer_at(args, 2)?, integer_at(args, 3)?);
-        let members = state.keyspace.sorted_set(args[1])?.map_or(&[][..], |set| set.members());
+        let members = state
+            .keyspace
+            .sorted_set(args[1])?
+            .map_or(&[][..], |set| set.members());
         let (skipped, count) = ranks(first, last, members.len());
         if query.reversed {
-            members.iter().rev().skip(skipped).take(count).cloned().collect()
+            members
+                .iter()
+                .rev()
+                .skip(skipped)
+                .take(count)
+                .cloned()
+                .collect()
         } else {
             members.iter().skip(skipped).take(count).cloned().collect()
         }
@@ -104,11 +154,21 @@ fn range(state: &mut State, args: &[&[u8]], mut query: Query, options: &[&str]) 
     })
 }
 
-/// Returns the first rank of a range, and the number of ranks in it. Negative ranks count from the end.
+/// Returns the first rank of a range, and the number of ranks in it. Negative ranks count from the
+/// end.
 fn ranks(first: i64, last: i64, length: usize) -> (usize, usize) {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
-    let absolute = |rank: i64| if rank < 0 { length.saturating_add(rank) } else { rank };
+    let absolute = |rank: i64| {
+        if rank < 0 {
+            length.saturating_add(rank)
+        } else {
+            rank
+        }
+    };
     let (first, last) = (absolute(first).max(0), absolute(last).min(length - 1));
     let count = last.saturating_sub(first).saturating_add(1).max(0);
-    (usize::try_from(first).unwrap_or_default(), usize::try_from(count).unwrap_or_default())
+    (
+        usize::try_from(first).unwrap_or_default(),
+        usize::try_from(count).unwrap_or_default(),
+    )
 }

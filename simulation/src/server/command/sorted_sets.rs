@@ -9,7 +9,10 @@ use super::word;
 
 /// Options of ZADD.
 #[derive(Clone, Copy, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "ZADD takes them in any combination")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "ZADD takes them in any combination"
+)]
 struct Rules {
     nx: bool,
     xx: bool,
@@ -39,21 +42,33 @@ impl Rules {
 
     fn check(self, pairs: usize) -> Result<(), Refusal> {
         if self.nx && self.xx {
-            return Err(Refusal::new("ERR XX and NX options at the same time are not compatible"));
+            return Err(Refusal::new(
+                "ERR XX and NX options at the same time are not compatible",
+            ));
         }
         if self.nx && (self.gt || self.lt) || self.gt && self.lt {
-            return Err(Refusal::new("ERR GT, LT, and/or NX options at the same time are not compatible"));
+            return Err(Refusal::new(
+                "ERR GT, LT, and/or NX options at the same time are not compatible",
+            ));
         }
         if self.increments && pairs > 1 {
-            return Err(Refusal::new("ERR INCR option supports a single increment-element pair"));
+            return Err(Refusal::new(
+                "ERR INCR option supports a single increment-element pair",
+            ));
         }
         Ok(())
     }
 
     /// Returns the score that a member gets; none if it stays as it is.
     fn score(self, current: Option<f64>, given: f64) -> Result<Option<f64>, Refusal> {
-        let Some(current) = current else { return Ok(Some(given).filter(|_| !self.xx)) };
-        let wanted = if self.increments { current + given } else { given };
+        let Some(current) = current else {
+            return Ok(Some(given).filter(|_| !self.xx));
+        };
+        let wanted = if self.increments {
+            current + given
+        } else {
+            given
+        };
         if wanted.is_nan() {
             return Err(Refusal::new("ERR resulting score is not a number (NaN)"));
         }
@@ -69,17 +84,28 @@ pub(super) fn zadd(state: &mut State, args: &[&[u8]]) -> Outcome {
         return Err(Refusal::SYNTAX);
     }
     rules.check(pairs.len() / 2)?;
-    let pairs: Option<Vec<_>> =
-        pairs.chunks_exact(2).map(|pair| number::float(pair[0]).map(|score| (score, pair[1]))).collect();
+    let pairs: Option<Vec<_>> = pairs
+        .chunks_exact(2)
+        .map(|pair| number::float(pair[0]).map(|score| (score, pair[1])))
+        .collect();
     let pairs = pairs.ok_or(Refusal::NOT_A_FLOAT)?;
-    let nothing = if rules.increments { Reply::Null } else { Reply::Integer(0) };
+    let nothing = if rules.increments {
+        Reply::Null
+    } else {
+        Reply::Integer(0)
+    };
     if state.keyspace.sorted_set(args[1])?.is_none() {
         if rules.xx {
             return Ok(nothing);
         }
-        state.keyspace.create(args[1], Value::SortedSet(super::super::sorted_set::SortedSet::default()));
+        state.keyspace.create(
+            args[1],
+            Value::SortedSet(super::super::sorted_set::SortedSet::default()),
+        );
     }
-    let Some(set) = state.keyspace.sorted_set(args[1])? else { return Ok(nothing) };
+    let Some(set) = state.keyspace.sorted_set(args[1])? else {
+        return Ok(nothing);
+    };
     let (mut added, mut changed, mut last) = (0, 0, None);
     for (given, member) in pairs {
         let current = set.score(member);
@@ -92,14 +118,18 @@ pub(super) fn zadd(state: &mut State, args: &[&[u8]]) -> Outcome {
         }
     }
     Ok(match last {
-        _ if !rules.increments => Reply::count(added + if rules.counts_changes { changed } else { 0 }),
+        _ if !rules.increments => {
+            Reply::count(added + if rules.counts_changes { changed } else { 0 })
+        }
         Some(score) => Reply::Double(score),
         None => Reply::Null,
     })
 }
 
 pub(super) fn zrem(state: &mut State, args: &[&[u8]]) -> Outcome {
-    let Some(set) = state.keyspace.sorted_set(args[1])? else { return Ok(Reply::Integer(0)) };
+    let Some(set) = state.keyspace.sorted_set(args[1])? else {
+        return Ok(Reply::Integer(0));
+    };
     let removed = args[2..].iter().filter(|member| set.remove(member)).count();
     if set.is_empty() {
         state.keyspace.remove(args[1]);
@@ -109,14 +139,23 @@ pub(super) fn zrem(state: &mut State, args: &[&[u8]]) -> Outcome {
 
 pub(super) fn zrank(state: &mut State, args: &[&[u8]]) -> Outcome {
     let set = state.keyspace.sorted_set(args[1])?;
-    Ok(set.and_then(|set| set.rank(args[2])).map_or(Reply::Null, Reply::count))
+    Ok(set
+        .and_then(|set| set.rank(args[2]))
+        .map_or(Reply::Null, Reply::count))
 }
 
 pub(super) fn zscore(state: &mut State, args: &[&[u8]]) -> Outcome {
     let set = state.keyspace.sorted_set(args[1])?;
-    Ok(set.and_then(|set| set.score(args[2])).map_or(Reply::Null, Reply::Double))
+    Ok(set
+        .and_then(|set| set.score(args[2]))
+        .map_or(Reply::Null, Reply::Double))
 }
 
 pub(super) fn zcard(state: &mut State, args: &[&[u8]]) -> Outcome {
-    Ok(Reply::count(state.keyspace.sorted_set(args[1])?.map_or(0, |set| set.len())))
+    Ok(Reply::count(
+        state
+            .keyspace
+            .sorted_set(args[1])?
+            .map_or(0, |set| set.len()),
+    ))
 }

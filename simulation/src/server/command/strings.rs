@@ -8,11 +8,16 @@ use super::super::state::State;
 use super::{integer_at, word};
 
 pub(super) fn get(state: &mut State, args: &[&[u8]]) -> Outcome {
-    Ok(state.keyspace.string(args[1])?.map_or(Reply::Null, Reply::bulk))
+    Ok(state
+        .keyspace
+        .string(args[1])?
+        .map_or(Reply::Null, Reply::bulk))
 }
 
 pub(super) fn strlen(state: &mut State, args: &[&[u8]]) -> Outcome {
-    Ok(Reply::count(state.keyspace.string(args[1])?.map_or(0, <[u8]>::len)))
+    Ok(Reply::count(
+        state.keyspace.string(args[1])?.map_or(0, <[u8]>::len),
+    ))
 }
 
 pub(super) fn getrange(state: &mut State, args: &[&[u8]]) -> Outcome {
@@ -22,10 +27,23 @@ pub(super) fn getrange(state: &mut State, args: &[&[u8]]) -> Outcome {
         return Ok(Reply::bulk(*b""));
     }
     let length = i64::try_from(text.len()).unwrap_or(i64::MAX);
-    let absolute = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+    let absolute = |index: i64| {
+        if index < 0 {
+            (length + index).max(0)
+        } else {
+            index
+        }
+    };
     let (start, end) = (absolute(start), absolute(end).min(length - 1));
-    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok()).filter(|(start, end)| start <= end);
-    Ok(Reply::bulk(range.and_then(|(start, end)| text.get(start..=end)).unwrap_or_default()))
+    let range = usize::try_from(start)
+        .ok()
+        .zip(usize::try_from(end).ok())
+        .filter(|(start, end)| start <= end);
+    Ok(Reply::bulk(
+        range
+            .and_then(|(start, end)| text.get(start..=end))
+            .unwrap_or_default(),
+    ))
 }
 
 /// When the key expires after a SET.
@@ -63,7 +81,11 @@ pub(super) fn set(state: &mut State, args: &[&[u8]]) -> Outcome {
             "EX" | "PX" | "EXAT" | "PXAT" if is_free && options.len() > 0 => {
                 number = options.next().copied();
                 let unit = if option.starts_with('E') { 1000 } else { 1 };
-                expiry = Expiry::Given { number: 0, unit, is_absolute: option.ends_with("AT") };
+                expiry = Expiry::Given {
+                    number: 0,
+                    unit,
+                    is_absolute: option.ends_with("AT"),
+                };
             }
             _ => return Err(Refusal::SYNTAX),
         }
@@ -73,13 +95,27 @@ pub(super) fn set(state: &mut State, args: &[&[u8]]) -> Outcome {
     }
     let expires = match expiry {
         Expiry::None | Expiry::Kept => None,
-        Expiry::Given { number, unit, is_absolute } => {
+        Expiry::Given {
+            number,
+            unit,
+            is_absolute,
+        } => {
             let base = if is_absolute { 0 } else { state.keyspace.now };
-            let ms = number.checked_mul(unit).filter(|_| number > 0).and_then(|ms| ms.checked_add(base));
+            let ms = number
+                .checked_mul(unit)
+                .filter(|_| number > 0)
+                .and_then(|ms| ms.checked_add(base));
             Some(ms.ok_or(Refusal::new("ERR invalid expire time in 'set' command"))?)
         }
     };
-    let old = if returns_old { state.keyspace.string(args[1])?.map_or(Reply::Null, Reply::bulk) } else { Reply::Null };
+    let old = if returns_old {
+        state
+            .keyspace
+            .string(args[1])?
+            .map_or(Reply::Null, Reply::bulk)
+    } else {
+        Reply::Null
+    };
     let before = state.keyspace.entry(args[1]);
     let is_met = match condition {
         Condition::None => true,
@@ -87,9 +123,18 @@ pub(super) fn set(state: &mut State, args: &[&[u8]]) -> Outcome {
         Condition::Present => before.is_some(),
     };
     if is_met {
-        let kept = before.and_then(|entry| entry.expires).filter(|_| matches!(expiry, Expiry::Kept));
-        let entry = Entry { value: Value::String(args[2].to_vec()), expires: expires.or(kept) };
+        let kept = before
+            .and_then(|entry| entry.expires)
+            .filter(|_| matches!(expiry, Expiry::Kept));
+        let entry = Entry {
+            value: Value::String(args[2].to_vec()),
+            expires: expires.or(kept),
+        };
         state.keyspace.entries.insert(args[1].to_vec(), entry);
     }
-    Ok(if is_met && !returns_old { Reply::OK } else { old })
+    Ok(if is_met && !returns_old {
+        Reply::OK
+    } else {
+        old
+    })
 }

@@ -17,10 +17,16 @@ pub(super) fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
         Reply::Null | Reply::NullArray => Value::Boolean(false),
         Reply::Status(text) => Value::Table(field(lua, "ok", &text)?),
         Reply::Error(refusal) => Value::Table(error(lua, &refusal)?),
-        Reply::Array(items) | Reply::Push(items) | Reply::Several(items) => sequence(lua, items.into_iter())?,
-        Reply::Map(pairs) => sequence(lua, pairs.into_iter().flat_map(|(key, value)| [key, value]))?,
+        Reply::Array(items) | Reply::Push(items) | Reply::Several(items) => {
+            sequence(lua, items.into_iter())?
+        }
+        Reply::Map(pairs) => {
+            sequence(lua, pairs.into_iter().flat_map(|(key, value)| [key, value]))?
+        }
         Reply::Scored(members) => {
-            let flat = members.into_iter().flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]);
+            let flat = members
+                .into_iter()
+                .flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]);
             sequence(lua, flat)?
         }
     })

@@ -1,7 +1,8 @@
 //! EVAL, EVALSHA and SCRIPT: scripts in an embedded Lua 5.1.
 //!
-//! Each thread has one Lua state for all its servers. While a script runs, the state of its server is with the engine, so
-//! that `redis.call` reaches it. A script is compiled once. A server knows those that it has compiled itself.
+//! Each thread has one Lua state for all its servers. While a script runs, the state of its server
+//! is with the engine, so that `redis.call` reaches it. A script is compiled once. A server knows
+//! those that it has compiled itself.
 
 mod convert;
 
@@ -37,20 +38,27 @@ pub(super) fn evalsha(state: &mut State, args: &[&[u8]]) -> Outcome {
     let (keys, words) = keys_and_words(args)?;
     let digest = String::from_utf8_lossy(args[1]).to_ascii_lowercase();
     if !state.scripts.contains(&digest) {
-        return Err(Refusal::new("NOSCRIPT No matching script. Please use EVAL."));
+        return Err(Refusal::new(
+            "NOSCRIPT No matching script. Please use EVAL.",
+        ));
     }
     ENGINE.with(|engine| engine.evalsha(state, &digest, keys, words))
 }
 
 /// SCRIPT EXISTS and SCRIPT FLUSH.
-#[expect(clippy::unnecessary_wraps, reason = "the table of commands has one type of function")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the table of commands has one type of function"
+)]
 pub(super) fn script(state: &mut State, args: &[&[u8]]) -> Outcome {
     let digest = |word: &&[u8]| String::from_utf8_lossy(word).to_ascii_lowercase();
     if args[1].eq_ignore_ascii_case(b"FLUSH") {
         state.scripts.clear();
         return Ok(Reply::OK);
     }
-    let known = args[2..].iter().map(|word| Reply::Integer(i64::from(state.scripts.contains(&digest(word)))));
+    let known = args[2..]
+        .iter()
+        .map(|word| Reply::Integer(i64::from(state.scripts.contains(&digest(word)))));
     Ok(Reply::Array(known.collect()))
 }
 
@@ -59,7 +67,8 @@ type Words<'a> = &'a [&'a [u8]];
 
 fn keys_and_words(args: Words<'_>) -> Result<(Words<'_>, Words<'_>), Refusal> {
     let count = number::integer(args[2]).ok_or(Refusal::NOT_AN_INTEGER)?;
-    let count = usize::try_from(count).map_err(|_| Refusal::new("ERR Number of keys can't be negative"))?;
+    let count =
+        usize::try_from(count).map_err(|_| Refusal::new("ERR Number of keys can't be negative"))?;
     let too_many = Refusal::new("ERR Number of keys can't be greater than number of args");
     args[3..].split_at_checked(count).ok_or(too_many)
 }
@@ -91,7 +100,8 @@ fn order(one: &[u8], two: &[u8]) -> Ordering {
 impl Engine {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
-        // A panic in a command must end the simulation, and costs each pcall less if Lua's own is used.
+        // A panic in a command must end the simulation, and costs each pcall less if Lua's own is
+        // used.
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         let running = Rc::new(RefCell::new(State::default()));
         let caller = || {
@@ -100,7 +110,9 @@ impl Engine {
         };
         let (call, quiet, checked) = (caller(), caller(), Rc::clone(&running));
         let functions = (
-            lua.create_function(move |lua, values: MultiValue| convert::to_lua(lua, call(values).map_err(raised)?))?,
+            lua.create_function(move |lua, values: MultiValue| {
+                convert::to_lua(lua, call(values).map_err(raised)?)
+            })?,
             lua.create_function(move |lua, values: MultiValue| {
                 convert::to_lua(lua, quiet(values).unwrap_or_else(Reply::Error))
             })?,
@@ -110,8 +122,16 @@ impl Engine {
             lua.create_function(describe)?,
             lua.create_function(explain)?,
         );
-        let run = lua.load(include_str!("prelude.lua")).set_name("=prelude").call(functions)?;
-        Ok(Self { lua, run, scripts: RefCell::default(), running })
+        let run = lua
+            .load(include_str!("prelude.lua"))
+            .set_name("=prelude")
+            .call(functions)?;
+        Ok(Self {
+            lua,
+            run,
+            scripts: RefCell::default(),
+            running,
+        })
     }
 
     fn eval(&self, state: &mut State, text: &[u8], keys: &[&[u8]], words: &[&[u8]]) -> Outcome {
@@ -124,12 +144,22 @@ impl Engine {
         let scripts = self.scripts.borrow();
         // A server keeps only what was compiled here.
         let script = scripts.iter().find(|script| script.digest == digest);
-        let function = script.unwrap_or_else(|| panic!("{digest} was compiled by another thread")).function.clone();
+        let function = script
+            .unwrap_or_else(|| panic!("{digest} was compiled by another thread"))
+            .function
+            .clone();
         drop(scripts);
         self.run(state, &function, keys, words, digest)
     }
 
-    fn run(&self, state: &mut State, function: &Function, keys: &[&[u8]], words: &[&[u8]], digest: &str) -> Outcome {
+    fn run(
+        &self,
+        state: &mut State,
+        function: &Function,
+        keys: &[&[u8]],
+        words: &[&[u8]],
+        digest: &str,
+    ) -> Outcome {
         std::mem::swap(&mut *self.running.borrow_mut(), state);
         let reply = self.execute(function, keys, words, digest);
         std::mem::swap(&mut *self.running.borrow_mut(), state);
@@ -142,18 +172,35 @@ impl Engine {
         let at = match scripts.binary_search_by(|script| order(&script.text, text)) {
             Ok(at) => at,
             Err(at) => {
-                let compiled =
-                    self.lua.load(text).set_name(CHUNK).set_mode(mlua::chunk::ChunkMode::Text).into_function();
+                let compiled = self
+                    .lua
+                    .load(text)
+                    .set_name(CHUNK)
+                    .set_mode(mlua::chunk::ChunkMode::Text)
+                    .into_function();
                 let function = compiled.map_err(|error| cannot_compile(&error))?;
                 let digest = Sha1::from(text).digest().to_string();
-                scripts.insert(at, Script { text: text.to_vec(), function, digest });
+                scripts.insert(
+                    at,
+                    Script {
+                        text: text.to_vec(),
+                        function,
+                        digest,
+                    },
+                );
                 at
             }
         };
         Ok((scripts[at].function.clone(), scripts[at].digest.clone()))
     }
 
-    fn execute(&self, function: &Function, keys: &[&[u8]], words: &[&[u8]], digest: &str) -> mlua::Result<Outcome> {
+    fn execute(
+        &self,
+        function: &Function,
+        keys: &[&[u8]],
+        words: &[&[u8]],
+        digest: &str,
+    ) -> mlua::Result<Outcome> {
         let globals = self.lua.globals();
         for (name, words) in [("KEYS", keys), ("ARGV", words)] {
             let table = self.lua.create_table_with_capacity(words.len(), 0)?;
@@ -166,12 +213,16 @@ impl Engine {
         if succeeded {
             return Ok(Ok(convert::to_reply(value)?));
         }
-        let (Value::Table(error), true) = (value, !succeeded) else { return Ok(Err(Refusal::new("ERR"))) };
+        let (Value::Table(error), true) = (value, !succeeded) else {
+            return Ok(Err(Refusal::new("ERR")));
+        };
         let text = error.raw_get::<mlua::LuaString>("err")?.to_string_lossy();
-        Ok(Err(Refusal::with(match error.raw_get::<Option<usize>>("line")? {
-            Some(line) => format!("{text} script: {digest}, on {CHUNK}:{line}."),
-            None => text,
-        })))
+        Ok(Err(Refusal::with(
+            match error.raw_get::<Option<usize>>("line")? {
+                Some(line) => format!("{text} script: {digest}, on {CHUNK}:{line}."),
+                None => text,
+            },
+        )))
     }
 }
 
@@ -184,9 +235,14 @@ fn cannot_compile(error: &mlua::Error) -> Refusal {
 }
 
 /// Hands the arguments of a call on as bytes.
-fn with_words<T>(values: MultiValue, run: impl FnOnce(&[&[u8]]) -> Result<T, Refusal>) -> Result<T, Refusal> {
+fn with_words<T>(
+    values: MultiValue,
+    run: impl FnOnce(&[&[u8]]) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
     if values.is_empty() {
-        return Err(Refusal::new("ERR Please specify at least one argument for this redis lib call"));
+        return Err(Refusal::new(
+            "ERR Please specify at least one argument for this redis lib call",
+        ));
     }
     let arguments: Option<Vec<Argument>> = values.into_iter().map(convert::argument).collect();
     let wrong = Refusal::new("ERR Lua redis lib command arguments must be strings or integers");

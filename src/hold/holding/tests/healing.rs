@@ -30,7 +30,8 @@ fn a_node_that_forgot_is_healed_at_the_next_renewal_at_the_latest_and_counts_aga
     });
 }
 
-/// A lock that is held at two of three nodes. The third was away, and its counter is above the holder's fence by now.
+/// A lock that is held at two of three nodes. The third was away, and its counter is above the
+/// holder's fence by now.
 async fn held_at_two_with_a_raised_counter_at_the_third() -> Held {
     let held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Away).await;
     let mut third = held.fake(2);
@@ -48,7 +49,11 @@ fn a_node_whose_counter_failed_attempts_have_raised_is_healed_and_counts_at_once
         assert_eq!(lost(&changes), None);
         assert_eq!(held.fake(2).healed, 1);
         assert_eq!(held.fake(2).counter, raised);
-        assert_eq!([0, 1].map(|node| held.fake(node).renewed), [1, 1], "each was asked for its word");
+        assert_eq!(
+            [0, 1].map(|node| held.fake(node).renewed),
+            [1, 1],
+            "each was asked for its word"
+        );
         held.fake(0).mood = Mood::Silent;
         let changes = held.changes_until(90.0).await;
         assert_eq!(lost(&changes), None);
@@ -101,16 +106,24 @@ fn a_grant_that_is_heard_late_counts_only_with_proof_if_its_counter_is_above_the
     for complete_grant in [false, true] {
         virtual_time::run(async move {
             let slow = Mood::Slow(Duration::from_millis(700));
-            let mut held =
-                hold(3, |fakes| (fakes[2].borrow_mut().mood, fakes[2].borrow_mut().counter) = (slow, 1_000)).await;
+            let mut held = hold(3, |fakes| {
+                (fakes[2].borrow_mut().mood, fakes[2].borrow_mut().counter) = (slow, 1_000);
+            })
+            .await;
             assert!(held.fake(2).counter > held.holding.fence().get());
             if complete_grant {
                 held.fake(0).key = None;
             }
             let changes = held.changes_until(3.0).await;
-            assert_eq!(lost(&changes), complete_grant.then_some(Loss::Absent), "{changes:?}");
+            assert_eq!(
+                lost(&changes),
+                complete_grant.then_some(Loss::Absent),
+                "{changes:?}"
+            );
             held.fake(1).mood = Mood::Silent;
-            let changes = held.changes_until(if complete_grant { 3.0 } else { 60.0 }).await;
+            let changes = held
+                .changes_until(if complete_grant { 3.0 } else { 60.0 })
+                .await;
             assert_eq!(lost(&changes), None);
         });
     }

@@ -1,4 +1,5 @@
-//! Nodes that lost the key: when the lock is lost with them, and what is kept until the command is dead.
+//! Nodes that lost the key: when the lock is lost with them, and what is kept until the command is
+//! dead.
 
 use super::*;
 
@@ -11,8 +12,15 @@ fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
             held.fake(node).broken = true;
         }
         let changes = held.changes_until(100.0).await;
-        let losses = changes.iter().filter(|change| matches!(change, Change::Lost(_))).count();
-        assert_eq!((lost(&changes), losses), (Some(Loss::Broken), 1), "{changes:?}");
+        let losses = changes
+            .iter()
+            .filter(|change| matches!(change, Change::Lost(_)))
+            .count();
+        assert_eq!(
+            (lost(&changes), losses),
+            (Some(Loss::Broken), 1),
+            "{changes:?}"
+        );
         assert!(held.left() > Duration::from_secs(15), "{:?}", held.left());
         let asked = held.fake(0).asked.len();
         assert!(asked < 20, "asked {asked} times");
@@ -102,7 +110,12 @@ fn a_majority_that_forgot_ends_it_at_once_and_the_place_is_shielded() {
         held.forget(2);
         let changes = held.changes_until(10.5).await;
         assert_eq!(lost(&changes), Some(Loss::Absent));
-        assert!(changes.iter().any(|change| matches!(change, Change::Shielded(_))), "{changes:?}");
+        assert!(
+            changes
+                .iter()
+                .any(|change| matches!(change, Change::Shielded(_))),
+            "{changes:?}"
+        );
     });
 }
 
@@ -130,7 +143,12 @@ fn a_shield_that_a_majority_lost_is_told() {
             held.fake(node).key = Some((Token::fresh(), Instant::NEVER));
         }
         let changes = held.changes_until(30.0).await;
-        assert!(changes.iter().any(|change| matches!(change, Change::Unshielded)), "{changes:?}");
+        assert!(
+            changes
+                .iter()
+                .any(|change| matches!(change, Change::Unshielded)),
+            "{changes:?}"
+        );
     });
 }
 
@@ -147,8 +165,17 @@ fn a_reply_from_before_the_loss_is_no_part_of_the_shield() {
         held.changes_until(10.01).await;
         (held.fake(1).mood, held.fake(2).mood) = (Mood::Silent, Mood::Away);
         let changes = held.changes_until(10.5).await;
-        assert_eq!((lost(&changes), held.fake(0).healed), (Some(Loss::Absent), 1), "{changes:?}");
-        assert!(!changes.iter().any(|change| matches!(change, Change::Shielded(_))), "{changes:?}");
+        assert_eq!(
+            (lost(&changes), held.fake(0).healed),
+            (Some(Loss::Absent), 1),
+            "{changes:?}"
+        );
+        assert!(
+            !changes
+                .iter()
+                .any(|change| matches!(change, Change::Shielded(_))),
+            "{changes:?}"
+        );
     });
 }
 
@@ -190,9 +217,14 @@ fn a_revocation_shortens_the_lease_to_what_the_others_gave() {
         assert!(held.holding.deadline() > first, "two of three were renewed");
         held.fake(0).key = Some((Token::fresh(), Instant::NEVER));
         let changes = held.changes_until(20.5).await;
-        // Of the three one is another's, and the silent one's tenure is still that of the beginning.
+        // Of the three one is another's, and the silent one's tenure is still that of the
+        // beginning.
         assert_eq!(lost(&changes), None);
         assert!(held.holding.deadline() < first, "{changes:?}");
-        assert!(changes.iter().any(|change| matches!(change, Change::Extended(until) if *until < first)));
+        assert!(
+            changes
+                .iter()
+                .any(|change| matches!(change, Change::Extended(until) if *until < first))
+        );
     });
 }

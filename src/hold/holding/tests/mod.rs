@@ -1,4 +1,5 @@
-//! Renewals on paused time, against nodes that are slow, lost, lying or healing. Nothing here waits for real.
+//! Renewals on paused time, against nodes that are slow, lost, lying or healing. Nothing here waits
+//! for real.
 
 mod healing;
 mod losing;
@@ -19,7 +20,9 @@ use crate::lock::queue::{Waiter, Wake};
 use crate::lock::remains::Remains;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::store::{Answer, ForceUnlock, Heal, Hint, Look, Node, Queue, Release, ReleaseReply, Renew, Vote, Wakes};
+use crate::store::{
+    Answer, ForceUnlock, Heal, Hint, Look, Node, Queue, Release, ReleaseReply, Renew, Vote, Wakes,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -80,8 +83,14 @@ impl FakeNode {
         fake.counter += u64::from(fake.restless);
         match fake.mood {
             Mood::Silent => Box::pin(std::future::pending()),
-            Mood::Away => Box::pin(std::future::ready(failed(Fault::new(FaultKind::Unavailable, "away")))),
-            Mood::Refusing => Box::pin(std::future::ready(failed(Fault::new(FaultKind::Refused, "NOAUTH")))),
+            Mood::Away => Box::pin(std::future::ready(failed(Fault::new(
+                FaultKind::Unavailable,
+                "away",
+            )))),
+            Mood::Refusing => Box::pin(std::future::ready(failed(Fault::new(
+                FaultKind::Refused,
+                "NOAUTH",
+            )))),
             Mood::Lying if lie.is_some() => Box::pin(std::future::ready(lie.unwrap())),
             Mood::Well | Mood::Lying => Box::pin(std::future::ready(what(&mut fake, now))),
             Mood::Slow(delay) => {
@@ -109,7 +118,11 @@ impl Node for FakeNode {
                 }
                 let fence = Fence::after(fake.counter, hint).unwrap();
                 (fake.counter, fake.key) = (fence.get(), Some((token, now + term.ttl())));
-                Vote::Granted { until: term.end(now), fence, index: 0 }
+                Vote::Granted {
+                    until: term.end(now),
+                    fence,
+                    index: 0,
+                }
             },
             Vote::Failed,
             None,
@@ -118,9 +131,13 @@ impl Node for FakeNode {
     }
 
     fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let Renew { token, fence, term, .. } = *renew;
+        let Renew {
+            token, fence, term, ..
+        } = *renew;
         let what = move |fake: &mut Fake, now| match fake.key {
-            Some((holder, _)) if holder == token && fake.broken => Renewal::Broken(None, "me".into()),
+            Some((holder, _)) if holder == token && fake.broken => {
+                Renewal::Broken(None, "me".into())
+            }
             Some((holder, _)) if holder == token => {
                 fake.renewed += 1;
                 fake.counter = fake.counter.max(fence.get());
@@ -130,11 +147,17 @@ impl Node for FakeNode {
             Some(_) => Renewal::Lost(Revoked::TakenOver, None),
             None => Renewal::Lost(Revoked::Missing, Some(fake.counter)),
         };
-        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
+        self.ask(
+            what,
+            Renewal::Failed,
+            Some(Renewal::Lost(Revoked::TakenOver, None)),
+        )
     }
 
     fn heal(&self, heal: &Heal) -> Pending<Renewal> {
-        let Renew { token, fence, term, .. } = heal.renew;
+        let Renew {
+            token, fence, term, ..
+        } = heal.renew;
         let told = heal.told;
         let what = move |fake: &mut Fake, now| {
             let standing = match fake.key {
@@ -142,7 +165,9 @@ impl Node for FakeNode {
                     fake.key = Some((token, now + term.ttl()));
                     return Renewal::Broken(Some(term.end(now)), "me".into());
                 }
-                Some((holder, _)) if holder == token => Renewal::Renewed(term.end(now), Some(fake.counter)),
+                Some((holder, _)) if holder == token => {
+                    Renewal::Renewed(term.end(now), Some(fake.counter))
+                }
                 Some(_) => return Renewal::Lost(Revoked::TakenOver, None),
                 None if fake.counter > fence.get() && told != Some(fake.counter) => {
                     return Renewal::Lost(Revoked::Missing, Some(fake.counter));
@@ -154,14 +179,22 @@ impl Node for FakeNode {
             fake.key = Some((token, now + term.ttl()));
             standing
         };
-        self.ask(what, Renewal::Failed, Some(Renewal::Lost(Revoked::TakenOver, None)))
+        self.ask(
+            what,
+            Renewal::Failed,
+            Some(Renewal::Lost(Revoked::TakenOver, None)),
+        )
     }
 
     fn observe(&self, _key: &Key, _look: Look) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::pending())
     }
 
-    fn force_unlock(&self, _key: &Key, _how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn force_unlock(
+        &self,
+        _key: &Key,
+        _how: ForceUnlock,
+    ) -> Pending<Result<Option<Revoked>, Fault>> {
         Box::pin(std::future::pending())
     }
 
@@ -212,7 +245,11 @@ impl Queue for FakeNode {
     }
 
     fn wakes(&self) -> Wakes {
-        if self.fake.borrow().listens { Wakes::Yes } else { Wakes::No }
+        if self.fake.borrow().listens {
+            Wakes::Yes
+        } else {
+            Wakes::No
+        }
     }
 }
 
@@ -227,15 +264,27 @@ async fn hold(count: usize, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held 
     hold_guarded(count, None, prepare).await
 }
 
-async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnce(&[Rc<RefCell<Fake>>])) -> Held {
+async fn hold_guarded(
+    count: usize,
+    guard: Option<Duration>,
+    prepare: impl FnOnce(&[Rc<RefCell<Fake>>]),
+) -> Held {
     let fakes: Vec<Rc<RefCell<Fake>>> = (0..count).map(|_| Rc::default()).collect();
     prepare(&fakes);
     let node = |(index, fake): (usize, &Rc<RefCell<Fake>>)| -> Box<dyn Node> {
-        Box::new(FakeNode { name: format!("node{index}"), fake: Rc::clone(fake) })
+        Box::new(FakeNode {
+            name: format!("node{index}"),
+            fake: Rc::clone(fake),
+        })
     };
     let nodes: Nodes = fakes.iter().enumerate().map(node).collect();
     let begun = clock::now();
-    let wishes = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None };
+    let wishes = ScheduleOptions {
+        ttl: TTL,
+        drift: 0.01,
+        node_timeout: None,
+        kill_after: None,
+    };
     let schedule = Schedule::new(wishes).unwrap();
     let claim = Claim {
         key: Key::new("", "job").unwrap(),
@@ -250,8 +299,14 @@ async fn hold_guarded(count: usize, guard: Option<Duration>, prepare: impl FnOnc
         outer: Vec::new(),
     };
     let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off).unwrap();
-    let Ok(fence) = attempt.tally().await else { panic!("not won") };
-    Held { holding: attempt.hold(fence), fakes, begun }
+    let Ok(fence) = attempt.tally().await else {
+        panic!("not won")
+    };
+    Held {
+        holding: attempt.hold(fence),
+        fakes,
+        begun,
+    }
 }
 
 impl Held {
@@ -289,20 +344,36 @@ impl Held {
 }
 
 fn lost(changes: &[Change]) -> Option<Loss> {
-    changes.iter().find_map(|change| if let Change::Lost(loss) = change { Some(*loss) } else { None })
+    changes.iter().find_map(|change| {
+        if let Change::Lost(loss) = change {
+            Some(*loss)
+        } else {
+            None
+        }
+    })
 }
 
 fn is_trouble(change: &Change) -> bool {
     matches!(change, Change::Trouble(..))
 }
 
-/// Five nodes were gone or silent until just before the lease ends. One renews in time. Two come back empty and slow: they are
-/// healed before the end, and heard after it. With the time of that end.
+/// Five nodes were gone or silent until just before the lease ends. One renews in time. Two come
+/// back empty and slow: they are healed before the end, and heard after it. With the time of that
+/// end.
 async fn shortly_before_the_end() -> (Held, Instant) {
     let mut held = hold(5, |_| ()).await;
     held.changes_until(9.0).await;
     let deadline = held.holding.deadline();
-    for (node, mood) in [Mood::Away, Mood::Silent, Mood::Silent, Mood::Away, Mood::Away].into_iter().enumerate() {
+    for (node, mood) in [
+        Mood::Away,
+        Mood::Silent,
+        Mood::Silent,
+        Mood::Away,
+        Mood::Away,
+    ]
+    .into_iter()
+    .enumerate()
+    {
         held.fake(node).mood = mood;
     }
     held.changes_until(28.9).await;

@@ -7,7 +7,12 @@ fn all_nodes_are_renewed_every_third_of_the_ttl() {
     virtual_time::run(async {
         let mut held = hold(3, |_| ()).await;
         let changes = held.changes_until(61.0).await;
-        assert!(changes.iter().all(|change| matches!(change, Change::Extended(_))), "{changes:?}");
+        assert!(
+            changes
+                .iter()
+                .all(|change| matches!(change, Change::Extended(_))),
+            "{changes:?}"
+        );
         for node in 0..3 {
             assert_eq!(held.fake(node).renewed, 6);
         }
@@ -19,12 +24,16 @@ fn all_nodes_are_renewed_every_third_of_the_ttl() {
 fn a_slow_node_costs_nothing_and_its_late_replies_count() {
     virtual_time::run(async {
         // Slower than the node timeout of a second, so that each of its replies is late.
-        let mut held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Slow(Duration::from_secs(3))).await;
+        let mut held = hold(3, |fakes| {
+            fakes[2].borrow_mut().mood = Mood::Slow(Duration::from_secs(3));
+        })
+        .await;
         held.changes_until(9.0).await;
         held.fake(0).mood = Mood::Away;
         let changes = held.changes_until(100.0).await;
         assert_eq!(lost(&changes), None);
-        // A majority is the quick one and the slow one: the lease goes on by what the slow one said late.
+        // A majority is the quick one and the slow one: the lease goes on by what the slow one said
+        // late.
         assert!(held.left() > Duration::from_secs(15), "{:?}", held.left());
     });
 }
@@ -78,33 +87,55 @@ fn a_release_waits_for_no_node_that_hangs() {
         let held = hold(5, |_| ()).await;
         held.fake(4).mood = Mood::Silent;
         let begun = clock::now();
-        assert_eq!(held.holding.release(&Remains::default()).await, ReleaseOutcome::Ours);
+        assert_eq!(
+            held.holding.release(&Remains::default()).await,
+            ReleaseOutcome::Ours
+        );
         assert_eq!(clock::now(), begun);
-        assert_eq!(held.fakes[4].borrow().asked.len(), 2, "the release was sent there too");
+        assert_eq!(
+            held.fakes[4].borrow().asked.len(),
+            2,
+            "the release was sent there too"
+        );
     });
 }
 
 #[test]
 fn a_minority_that_refuses_us_is_told_once_and_costs_the_lease_nothing() {
     virtual_time::run(async {
-        let refusals = |changes: &[Change]| changes.iter().filter(|it| matches!(it, Change::Refused(..))).count();
+        let refusals = |changes: &[Change]| {
+            changes
+                .iter()
+                .filter(|it| matches!(it, Change::Refused(..)))
+                .count()
+        };
         let mut held = hold(3, |_| {}).await;
         held.fake(1).mood = Mood::Refusing;
         let changes = held.changes_until(40.0).await;
         assert_eq!(refusals(&changes), 1, "{changes:?}");
-        assert!(!changes.iter().any(|change| matches!(change, Change::Lost(_))), "{changes:?}");
+        assert!(
+            !changes
+                .iter()
+                .any(|change| matches!(change, Change::Lost(_))),
+            "{changes:?}"
+        );
         // The waiter has warned of this one already.
         let mut held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Refusing).await;
         held.holding.has_told_refusals(&[2]);
         let changes = held.changes_until(40.0).await;
-        assert!(refusals(&changes) == 0 && changes.iter().any(is_trouble), "{changes:?}");
+        assert!(
+            refusals(&changes) == 0 && changes.iter().any(is_trouble),
+            "{changes:?}"
+        );
         // A majority that refuses us is a lease that runs out.
         let mut held = hold(3, |_| {}).await;
         (held.fake(0).mood, held.fake(1).mood) = (Mood::Refusing, Mood::Refusing);
         let changes = held.changes_until(40.0).await;
         assert!(
             refusals(&changes) == 2
-                && !changes.iter().any(|it| matches!(it, Change::Extended(end) if *end > held.begun + TTL)),
+                && !changes
+                    .iter()
+                    .any(|it| matches!(it, Change::Extended(end) if *end > held.begun + TTL)),
             "{changes:?}"
         );
     });

@@ -19,12 +19,30 @@ async fn takes(moods: [Mood; 5]) -> (Duration, Held) {
 #[test]
 fn a_node_that_hangs_is_waited_for_as_long_as_any_other() {
     virtual_time::run(async {
-        let moods = [Mood::Well, Mood::Well, Mood::Well, Mood::Slow(3 * MS), Mood::Silent];
+        let moods = [
+            Mood::Well,
+            Mood::Well,
+            Mood::Well,
+            Mood::Slow(3 * MS),
+            Mood::Silent,
+        ];
         assert_eq!(takes(moods).await.0, 15 * MS);
-        let moods = [Mood::Well, Mood::Well, Mood::Well, Mood::Well, Mood::Slow(MS)];
+        let moods = [
+            Mood::Well,
+            Mood::Well,
+            Mood::Well,
+            Mood::Well,
+            Mood::Slow(MS),
+        ];
         assert_eq!(takes(moods).await.0, MS);
         // The outcome is certain with the third answer.
-        let moods = [Mood::Well, Mood::Silent, Mood::Silent, Mood::Slow(30 * MS), Mood::Slow(40 * MS)];
+        let moods = [
+            Mood::Well,
+            Mood::Silent,
+            Mood::Silent,
+            Mood::Slow(30 * MS),
+            Mood::Slow(40 * MS),
+        ];
         assert_eq!(takes(moods).await.0, 55 * MS);
     });
 }
@@ -32,7 +50,13 @@ fn a_node_that_hangs_is_waited_for_as_long_as_any_other() {
 #[test]
 fn a_late_grant_that_was_not_waited_for_counts() {
     virtual_time::run(async {
-        let moods = [Mood::Well, Mood::Well, Mood::Well, Mood::Slow(20 * MS), Mood::Away];
+        let moods = [
+            Mood::Well,
+            Mood::Well,
+            Mood::Well,
+            Mood::Slow(20 * MS),
+            Mood::Away,
+        ];
         let (time, mut held) = takes(moods).await;
         assert_eq!(time, 15 * MS);
         held.changes_until(1.0).await;

@@ -13,16 +13,25 @@ fn the_commands_code_is_passed_on_and_zero_only_if_the_lock_was_held() {
         (ExitStatus::Killed(15), true, false, Outcome::Killed(15)),
     ] {
         let mut p = policy(OnLost::Kill);
-        assert_eq!(p.on(ended(ending), if late { deadline() } else { at(1) }), [Action::Finish]);
-        assert_eq!(p.outcome(held), outcome, "{ending:?} late={late} held={held}");
+        assert_eq!(
+            p.on(ended(ending), if late { deadline() } else { at(1) }),
+            [Action::Finish]
+        );
+        assert_eq!(
+            p.outcome(held),
+            outcome,
+            "{ending:?} late={late} held={held}"
+        );
     }
 }
 
 #[test]
 fn rlock_dies_of_what_the_terminal_sent_only_if_the_command_did() {
-    for (from_terminal, died_of, outcome) in
-        [(true, 2, Outcome::Interrupted(2)), (true, 15, Outcome::Killed(15)), (false, 2, Outcome::Killed(2))]
-    {
+    for (from_terminal, died_of, outcome) in [
+        (true, 2, Outcome::Interrupted(2)),
+        (true, 15, Outcome::Killed(15)),
+        (false, 2, Outcome::Killed(2)),
+    ] {
         let mut p = policy(OnLost::Kill);
         p.on(caught(Signal::SIGINT, from_terminal), at(1));
         p.on(ended(ExitStatus::Killed(died_of)), at(2));
@@ -32,7 +41,10 @@ fn rlock_dies_of_what_the_terminal_sent_only_if_the_command_did() {
 
 #[test]
 fn time_that_is_up_is_a_signal_a_grace_and_124() {
-    let options = PolicyOptions { max_run: Some(Duration::from_secs(5)), ..options(OnLost::Kill) };
+    let options = PolicyOptions {
+        max_run: Some(Duration::from_secs(5)),
+        ..options(OnLost::Kill)
+    };
     let mut p = Policy::new(options, deadline(), at(0));
     assert_eq!(p.wake_at(), at(5000));
     assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
@@ -45,7 +57,14 @@ fn time_that_is_up_is_a_signal_a_grace_and_124() {
 
 #[test]
 fn a_contained_command_leaves_nothing_and_keeps_its_code() {
-    let mut p = Policy::new(PolicyOptions { contain: true, ..options(OnLost::Kill) }, deadline(), at(0));
+    let mut p = Policy::new(
+        PolicyOptions {
+            contain: true,
+            ..options(OnLost::Kill)
+        },
+        deadline(),
+        at(0),
+    );
     assert_eq!(p.on(ended(ExitStatus::Exited(3)), at(1000)), [TERM]);
     assert!(p.awaits_gone());
     assert_eq!(p.on(Event::Tick, at(1000) + schedule().grace()), [KILL]);
@@ -65,13 +84,23 @@ fn only_a_command_that_exited_with_0_under_its_lock_has_succeeded() {
         let mut p = policy(OnLost::Kill);
         p.on(ended(status), if late { deadline() } else { at(1) });
         assert_eq!(p.ending(None), ending, "{status:?} late={late}");
-        assert_eq!([Loss::Absent, Loss::Broken].map(|loss| p.ending(Some(loss))), [Ending::LockLost; 2]);
+        assert_eq!(
+            [Loss::Absent, Loss::Broken].map(|loss| p.ending(Some(loss))),
+            [Ending::LockLost; 2]
+        );
         assert_eq!(p.ending(Some(Loss::TakenOver)), Ending::TakenOver);
     }
-    let options = PolicyOptions { max_run: Some(Duration::from_secs(5)), ..options(OnLost::Kill) };
+    let options = PolicyOptions {
+        max_run: Some(Duration::from_secs(5)),
+        ..options(OnLost::Kill)
+    };
     let mut p = Policy::new(options, deadline(), at(0));
     p.on(Event::Tick, at(5000));
     p.on(ended(ExitStatus::Exited(0)), at(5001));
     p.on(Event::Gone, at(5002));
-    assert_eq!((p.outcome(true), p.ending(None)), (Outcome::TimeIsUp, Ending::Failed), "it was stopped");
+    assert_eq!(
+        (p.outcome(true), p.ending(None)),
+        (Outcome::TimeIsUp, Ending::Failed),
+        "it was stopped"
+    );
 }

@@ -22,7 +22,12 @@ fn every_event() -> Vec<Event> {
         Event::Nested(false),
         Event::Unguarded,
     ];
-    for foreground in [Foreground::Rlock, Foreground::Command, Foreground::OtherJob, Foreground::NoTerminal] {
+    for foreground in [
+        Foreground::Rlock,
+        Foreground::Command,
+        Foreground::OtherJob,
+        Foreground::NoTerminal,
+    ] {
         all.push(Event::Stopped(Signal::SIGTSTP, foreground));
         all.push(Event::Stopped(Signal::SIGTTIN, foreground));
         all.push(Event::Resumed(foreground, Continued::BySigcont));
@@ -39,7 +44,11 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     let actions = p.on(event, now);
     let context = || format!("{event:?} at {now:?} in {before:?} gave {actions:?} and {p:?}");
     if before.phase == Phase::Over {
-        assert!(actions.is_empty(), "nothing is done after the end: {}", context());
+        assert!(
+            actions.is_empty(),
+            "nothing is done after the end: {}",
+            context()
+        );
         return;
     }
     let kill_wanted = p.options.on_lost == OnLost::Kill;
@@ -47,14 +56,30 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
         assert_eq!(p.phase, Phase::Killed, "killed at once: {}", context());
     }
     if event == Event::Unguarded {
-        assert!(matches!(p.phase, Phase::Killed), "nothing runs unguarded: {}", context());
+        assert!(
+            matches!(p.phase, Phase::Killed),
+            "nothing runs unguarded: {}",
+            context()
+        );
     }
     if kill_wanted && event == Event::Tick && now >= p.kill_deadline() {
-        assert!(!matches!(p.phase, Phase::Running | Phase::Stopping { .. }), "dead by its time: {}", context());
+        assert!(
+            !matches!(p.phase, Phase::Running | Phase::Stopping { .. }),
+            "dead by its time: {}",
+            context()
+        );
     }
-    if kill_wanted && now >= before.kill_deadline() && !matches!(event, Event::Extended(_) | Event::TermsReceived(_)) {
-        let goes_on = |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
-        assert!(!actions.iter().any(goes_on) || before.awaits_gone(), "not continued past its time: {}", context());
+    if kill_wanted
+        && now >= before.kill_deadline()
+        && !matches!(event, Event::Extended(_) | Event::TermsReceived(_))
+    {
+        let goes_on =
+            |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
+        assert!(
+            !actions.iter().any(goes_on) || before.awaits_gone(),
+            "not continued past its time: {}",
+            context()
+        );
     }
     let stopping = matches!(before.phase, Phase::Stopping { .. } | Phase::Killed);
     if actions.contains(&Action::Finish) && stopping {
@@ -66,38 +91,79 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
         );
     }
     if actions.contains(&Action::Finish) {
-        assert_ne!(p.nested, Nested::Some, "released while a nested run relies on it: {}", context());
+        assert_ne!(
+            p.nested,
+            Nested::Some,
+            "released while a nested run relies on it: {}",
+            context()
+        );
     }
     if p.lingers() {
         let sends = |action: &Action| {
-            matches!(action, Action::Send(_) | Action::SendAndContinue(_) | Action::Continue | Action::Kill)
+            matches!(
+                action,
+                Action::Send(_) | Action::SendAndContinue(_) | Action::Continue | Action::Kill
+            )
         };
-        assert!(!actions.iter().any(sends), "what the command left is free: {}", context());
+        assert!(
+            !actions.iter().any(sends),
+            "what the command left is free: {}",
+            context()
+        );
         assert!(!p.awaits_gone(), "and not waited for: {}", context());
     }
     let told = p.terms_of_nested();
-    assert!(!p.welcomes_nested() || told.is_some(), "a run that is welcomed has terms: {}", context());
+    assert!(
+        !p.welcomes_nested() || told.is_some(),
+        "a run that is welcomed has terms: {}",
+        context()
+    );
     assert!(
         told.is_none_or(|terms| terms.kill_at <= p.guard_kills_at()),
         "nested commands die no later than our own: {}",
         context()
     );
     if matches!(before.phase, Phase::Killed) {
-        assert!(matches!(p.phase, Phase::Killed | Phase::Over), "a kill is not taken back: {}", context());
+        assert!(
+            matches!(p.phase, Phase::Killed | Phase::Over),
+            "a kill is not taken back: {}",
+            context()
+        );
     }
     if matches!(p.phase, Phase::Over) {
         assert_ne!(p.outcome(true), Outcome::Bug, "{}", context());
     }
-    assert_eq!(actions.iter().filter(|a| matches!(a, Action::SayLost(_))).count().max(1), 1, "{}", context());
+    assert_eq!(
+        actions
+            .iter()
+            .filter(|a| matches!(a, Action::SayLost(_)))
+            .count()
+            .max(1),
+        1,
+        "{}",
+        context()
+    );
 }
 
 #[test]
 fn the_promise_holds_after_every_short_history() {
-    let times = [at(1), schedule().signal_at(deadline()), schedule().kill_at(deadline()), deadline(), at(60_000)];
-    for (on_lost, contain, max_run) in
-        [(OnLost::Kill, false, None), (OnLost::Kill, true, Some(Duration::from_secs(9))), (OnLost::Warn, true, None)]
-    {
-        let options = PolicyOptions { max_run, contain, ..options(on_lost) };
+    let times = [
+        at(1),
+        schedule().signal_at(deadline()),
+        schedule().kill_at(deadline()),
+        deadline(),
+        at(60_000),
+    ];
+    for (on_lost, contain, max_run) in [
+        (OnLost::Kill, false, None),
+        (OnLost::Kill, true, Some(Duration::from_secs(9))),
+        (OnLost::Warn, true, None),
+    ] {
+        let options = PolicyOptions {
+            max_run,
+            contain,
+            ..options(on_lost)
+        };
         explore(&Policy::new(options, deadline(), at(0)), &times, 3);
     }
 }

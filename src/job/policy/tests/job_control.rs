@@ -31,8 +31,14 @@ fn every_signal_is_passed_on_and_those_that_end_a_process_reach_a_stopped_one_to
 #[test]
 fn a_command_that_was_interrupted_with_the_terminal_in_its_hands_takes_the_job_with_it() {
     let mut p = policy(OnLost::Kill);
-    let actions = p.on(Event::Ended(ExitStatus::Killed(2), Foreground::Command), at(1));
-    assert_eq!(actions, [Action::InterruptJob(Signal::SIGINT), Action::Finish]);
+    let actions = p.on(
+        Event::Ended(ExitStatus::Killed(2), Foreground::Command),
+        at(1),
+    );
+    assert_eq!(
+        actions,
+        [Action::InterruptJob(Signal::SIGINT), Action::Finish]
+    );
     assert_eq!(p.outcome(true), Outcome::Interrupted(2));
 }
 
@@ -44,17 +50,37 @@ fn what_a_stop_means_depends_on_whose_the_terminal_is() {
         (Signal::SIGTTIN, Rlock, give),
         (Signal::SIGTTOU, Rlock, give),
         (Signal::SIGTTIN, Command, &[Action::Continue]),
-        (Signal::SIGTTIN, OtherJob, &[Action::SuspendJob(Signal::SIGTTIN)]),
+        (
+            Signal::SIGTTIN,
+            OtherJob,
+            &[Action::SuspendJob(Signal::SIGTTIN)],
+        ),
         (Signal::SIGTTOU, NoTerminal, &[]),
         (Signal::SIGTSTP, Rlock, &[Action::Suspend(Signal::SIGTSTP)]),
-        (Signal::SIGTSTP, Command, &[Action::SuspendJob(Signal::SIGTSTP)]),
-        (Signal::SIGTSTP, OtherJob, &[Action::Suspend(Signal::SIGTSTP)]),
+        (
+            Signal::SIGTSTP,
+            Command,
+            &[Action::SuspendJob(Signal::SIGTSTP)],
+        ),
+        (
+            Signal::SIGTSTP,
+            OtherJob,
+            &[Action::Suspend(Signal::SIGTSTP)],
+        ),
         (Signal::SIGTSTP, NoTerminal, &[]),
         (Signal::SIGSTOP, Rlock, &[]),
-        (Signal::SIGSTOP, Command, &[Action::SuspendJob(Signal::SIGSTOP)]),
+        (
+            Signal::SIGSTOP,
+            Command,
+            &[Action::SuspendJob(Signal::SIGSTOP)],
+        ),
     ] {
         let mut p = policy(OnLost::Kill);
-        assert_eq!(p.on(Event::Stopped(signal, foreground), at(1)), actions, "{signal} {foreground:?}");
+        assert_eq!(
+            p.on(Event::Stopped(signal, foreground), at(1)),
+            actions,
+            "{signal} {foreground:?}"
+        );
     }
 }
 
@@ -65,20 +91,59 @@ fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
     let hang_up = &[Action::SendAndContinue(Signal::SIGHUP)][..];
     for (stop, foreground, then, continued, in_time) in [
         (Signal::SIGTSTP, Command, Rlock, Continued::BySigcont, give),
-        (Signal::SIGTSTP, Command, Rlock, Continued::NeverStopped, give),
-        (Signal::SIGTSTP, Command, OtherJob, Continued::BySigcont, &[Action::Continue]),
-        (Signal::SIGTSTP, Rlock, Rlock, Continued::BySigcont, &[Action::Continue]),
-        (Signal::SIGTSTP, Rlock, Rlock, Continued::NeverStopped, &[Action::Continue]),
+        (
+            Signal::SIGTSTP,
+            Command,
+            Rlock,
+            Continued::NeverStopped,
+            give,
+        ),
+        (
+            Signal::SIGTSTP,
+            Command,
+            OtherJob,
+            Continued::BySigcont,
+            &[Action::Continue],
+        ),
+        (
+            Signal::SIGTSTP,
+            Rlock,
+            Rlock,
+            Continued::BySigcont,
+            &[Action::Continue],
+        ),
+        (
+            Signal::SIGTSTP,
+            Rlock,
+            Rlock,
+            Continued::NeverStopped,
+            &[Action::Continue],
+        ),
         (Signal::SIGTTIN, OtherJob, Rlock, Continued::BySigcont, give),
-        (Signal::SIGTTIN, OtherJob, OtherJob, Continued::BySigcont, &[Action::Continue]),
-        (Signal::SIGTTIN, OtherJob, OtherJob, Continued::NeverStopped, hang_up),
+        (
+            Signal::SIGTTIN,
+            OtherJob,
+            OtherJob,
+            Continued::BySigcont,
+            &[Action::Continue],
+        ),
+        (
+            Signal::SIGTTIN,
+            OtherJob,
+            OtherJob,
+            Continued::NeverStopped,
+            hang_up,
+        ),
     ] {
         let suspended = || {
             let mut p = policy(OnLost::Kill);
             p.on(Event::Stopped(stop, foreground), at(1));
             p
         };
-        assert_eq!(suspended().on(Event::Resumed(then, continued), at(2)), in_time);
+        assert_eq!(
+            suspended().on(Event::Resumed(then, continued), at(2)),
+            in_time
+        );
         let late = suspended().on(Event::Resumed(then, continued), deadline());
         assert_eq!(late, [KILL, Action::SayLost(Reaction::Killed)]);
     }

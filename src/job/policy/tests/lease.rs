@@ -5,10 +5,16 @@ use super::*;
 #[test]
 fn without_renewal_the_command_is_signalled_and_then_killed_before_the_deadline() {
     let mut p = policy(OnLost::Kill);
-    let (term, kill) = (schedule().signal_at(deadline()), schedule().kill_at(deadline()));
+    let (term, kill) = (
+        schedule().signal_at(deadline()),
+        schedule().kill_at(deadline()),
+    );
     assert_eq!(p.wake_at(), term);
     assert_eq!(p.on(Event::Tick, term.before(Duration::from_millis(1))), []);
-    assert_eq!(p.on(Event::Tick, term), [TERM, Action::SayLost(Reaction::Signalled)]);
+    assert_eq!(
+        p.on(Event::Tick, term),
+        [TERM, Action::SayLost(Reaction::Signalled)]
+    );
     assert_eq!(p.wake_at(), kill);
     assert_eq!(p.on(Event::Tick, kill), [KILL]);
     assert_eq!(p.on(ended(ExitStatus::Killed(9)), kill), []);
@@ -43,7 +49,10 @@ fn a_lease_that_became_shorter_shortens_the_commands_time() {
     let mut p = policy(OnLost::Kill);
     let sooner = deadline().before(Duration::from_secs(5));
     p.on(Event::Extended(sooner), at(1000));
-    assert_eq!((p.wake_at(), p.guard_kills_at()), (schedule().signal_at(sooner), schedule().kill_at(sooner)));
+    assert_eq!(
+        (p.wake_at(), p.guard_kills_at()),
+        (schedule().signal_at(sooner), schedule().kill_at(sooner))
+    );
 }
 
 #[test]
@@ -52,21 +61,34 @@ fn a_shield_that_ends_before_the_grace_bounds_the_kill() {
     p.on(Event::Lost(Loss::Absent), at(1000));
     let ends = at(1000) + schedule().grace() / 2;
     p.on(Event::Shielded(ends), at(1001));
-    assert_eq!((p.wake_at(), p.guard_kills_at()), (schedule().kill_at(ends), schedule().kill_at(ends)));
+    assert_eq!(
+        (p.wake_at(), p.guard_kills_at()),
+        (schedule().kill_at(ends), schedule().kill_at(ends))
+    );
 }
 
 #[test]
 fn a_lock_that_was_taken_over_leaves_no_grace() {
-    assert_eq!(policy(OnLost::Kill).on(Event::Lost(Loss::TakenOver), at(1)), [KILL, Action::SayLost(Reaction::Killed)]);
+    assert_eq!(
+        policy(OnLost::Kill).on(Event::Lost(Loss::TakenOver), at(1)),
+        [KILL, Action::SayLost(Reaction::Killed)]
+    );
 }
 
 #[test]
 fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
     let lost = || {
         let mut p = policy(OnLost::Kill);
-        assert_eq!(p.on(Event::Lost(Loss::Absent), at(1000)), [TERM, Action::SayLost(Reaction::Signalled)]);
+        assert_eq!(
+            p.on(Event::Lost(Loss::Absent), at(1000)),
+            [TERM, Action::SayLost(Reaction::Signalled)]
+        );
         assert_eq!(p.wake_at(), at(1000) + schedule().node_timeout());
-        assert_eq!(p.guard_kills_at(), p.wake_at(), "the guard sees to it if rlock stalls now");
+        assert_eq!(
+            p.guard_kills_at(),
+            p.wake_at(),
+            "the guard sees to it if rlock stalls now"
+        );
         p
     };
     let mut shielded = lost();
@@ -79,10 +101,18 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
 #[test]
 fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
     let mut p = policy(OnLost::Kill);
-    assert_eq!(p.on(Event::Lost(Loss::Broken), at(10_000)), [TERM, Action::SayLost(Reaction::Signalled)]);
+    assert_eq!(
+        p.on(Event::Lost(Loss::Broken), at(10_000)),
+        [TERM, Action::SayLost(Reaction::Signalled)]
+    );
     assert_eq!(p.wake_at(), at(15_000));
     assert_eq!(p.on(Event::Tick, at(15_000)), [KILL]);
-    let (mut p, late) = (policy(OnLost::Kill), schedule().kill_at(deadline()).before(Duration::from_millis(1)));
+    let (mut p, late) = (
+        policy(OnLost::Kill),
+        schedule()
+            .kill_at(deadline())
+            .before(Duration::from_millis(1)),
+    );
     p.on(Event::Lost(Loss::Broken), late);
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
 }
@@ -90,7 +120,10 @@ fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
 #[test]
 fn woken_past_the_time_to_kill_there_is_no_first_signal() {
     let mut p = policy(OnLost::Kill);
-    assert_eq!(p.on(Event::Tick, deadline()), [KILL, Action::SayLost(Reaction::Killed)]);
+    assert_eq!(
+        p.on(Event::Tick, deadline()),
+        [KILL, Action::SayLost(Reaction::Killed)]
+    );
 }
 
 #[test]
@@ -106,16 +139,28 @@ fn warn_says_so_once_and_at_the_deadline_only() {
     let mut p = policy(OnLost::Warn);
     assert_eq!(p.wake_at(), deadline());
     assert_eq!(p.on(Event::Tick, schedule().kill_at(deadline())), []);
-    assert_eq!(p.on(Event::Tick, deadline()), [Action::SayLost(Reaction::Ignored)]);
+    assert_eq!(
+        p.on(Event::Tick, deadline()),
+        [Action::SayLost(Reaction::Ignored)]
+    );
     assert_eq!(p.on(Event::Lost(Loss::TakenOver), deadline()), []);
-    assert_eq!(p.on(ended(ExitStatus::Exited(5)), deadline()), [Action::Finish]);
+    assert_eq!(
+        p.on(ended(ExitStatus::Exited(5)), deadline()),
+        [Action::Finish]
+    );
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
 #[test]
 fn a_lease_that_ends_within_the_grace_is_not_waited_out() {
-    let options = PolicyOptions { max_run: Some(Duration::from_secs(24)), ..options(OnLost::Kill) };
-    let options = PolicyOptions { schedule: schedule(), ..options };
+    let options = PolicyOptions {
+        max_run: Some(Duration::from_secs(24)),
+        ..options(OnLost::Kill)
+    };
+    let options = PolicyOptions {
+        schedule: schedule(),
+        ..options
+    };
     let mut p = Policy::new(options, deadline(), at(0));
     p.on(Event::Tick, at(24_000));
     assert!(p.wake_at() <= schedule().kill_at(deadline()));
@@ -124,48 +169,100 @@ fn a_lease_that_ends_within_the_grace_is_not_waited_out() {
 #[test]
 fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     let max_run = Some(Duration::from_secs(5));
-    let mut p = Policy::new(patient(PolicyOptions { max_run, ..options(OnLost::Kill) }), deadline(), at(0));
+    let mut p = Policy::new(
+        patient(PolicyOptions {
+            max_run,
+            ..options(OnLost::Kill)
+        }),
+        deadline(),
+        at(0),
+    );
     assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
     for renewed in (10_000..=120_000).step_by(10_000) {
-        assert_eq!(p.on(Event::Extended(schedule().term().end(at(renewed))), at(renewed)), []);
+        assert_eq!(
+            p.on(
+                Event::Extended(schedule().term().end(at(renewed))),
+                at(renewed)
+            ),
+            []
+        );
         assert_eq!(p.on(Event::Tick, at(renewed)), []);
     }
     assert_eq!(p.wake_at(), at(125_000));
     assert_eq!(p.on(Event::Tick, at(125_000)), [KILL]);
 
     // Without renewals the lease ends it.
-    let mut p = Policy::new(patient(PolicyOptions { max_run, ..options(OnLost::Kill) }), deadline(), at(0));
+    let mut p = Policy::new(
+        patient(PolicyOptions {
+            max_run,
+            ..options(OnLost::Kill)
+        }),
+        deadline(),
+        at(0),
+    );
     p.on(Event::Tick, at(5000));
     let last = schedule().kill_at(deadline());
     assert_eq!((p.wake_at(), p.guard_kills_at()), (last, last));
-    assert_eq!(p.on(Event::Tick, last), [KILL, Action::SayLost(Reaction::Killed)]);
+    assert_eq!(
+        p.on(Event::Tick, last),
+        [KILL, Action::SayLost(Reaction::Killed)]
+    );
 
-    let mut p = Policy::new(patient(PolicyOptions { contain: true, ..options(OnLost::Kill) }), deadline(), at(0));
+    let mut p = Policy::new(
+        patient(PolicyOptions {
+            contain: true,
+            ..options(OnLost::Kill)
+        }),
+        deadline(),
+        at(0),
+    );
     assert_eq!(p.on(ended(ExitStatus::Exited(0)), at(1000)), [TERM]);
-    p.on(Event::Extended(schedule().term().end(at(110_000))), at(110_000));
+    p.on(
+        Event::Extended(schedule().term().end(at(110_000))),
+        at(110_000),
+    );
     assert_eq!(p.wake_at(), at(121_000));
 }
 
 #[test]
 fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
-    let options = patient(PolicyOptions { max_run: Some(Duration::from_secs(5)), ..options(OnLost::Kill) });
+    let options = patient(PolicyOptions {
+        max_run: Some(Duration::from_secs(5)),
+        ..options(OnLost::Kill)
+    });
     let grace = options.schedule.grace();
     assert!(grace < Duration::from_secs(20));
     let stopping = || {
         let mut p = Policy::new(options, deadline(), at(0));
         p.on(Event::Tick, at(5000));
-        p.on(Event::Extended(schedule().term().end(at(10_000))), at(10_000));
+        p.on(
+            Event::Extended(schedule().term().end(at(10_000))),
+            at(10_000),
+        );
         p
     };
     let mut broken = stopping();
-    assert_eq!(broken.on(Event::Lost(Loss::Broken), at(10_000)), [Action::SayLost(Reaction::Signalled)]);
+    assert_eq!(
+        broken.on(Event::Lost(Loss::Broken), at(10_000)),
+        [Action::SayLost(Reaction::Signalled)]
+    );
     assert_eq!(broken.wake_at(), at(10_000) + grace);
     let mut absent = stopping();
     absent.on(Event::Lost(Loss::Absent), at(10_000));
     assert_eq!(absent.wake_at(), at(11_000));
-    absent.on(Event::Shielded(schedule().term().end(at(10_000))), at(10_001));
+    absent.on(
+        Event::Shielded(schedule().term().end(at(10_000))),
+        at(10_001),
+    );
     assert_eq!(absent.wake_at(), at(10_000) + grace);
-    let mut running = Policy::new(PolicyOptions { max_run: None, ..options }, deadline(), at(0));
+    let mut running = Policy::new(
+        PolicyOptions {
+            max_run: None,
+            ..options
+        },
+        deadline(),
+        at(0),
+    );
     assert_eq!(running.wake_at(), options.schedule.signal_at(deadline()));
     running.on(Event::Lost(Loss::Broken), at(1000));
     assert_eq!(running.wake_at(), at(1000) + grace);

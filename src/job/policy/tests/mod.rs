@@ -18,7 +18,13 @@ use crate::lock::schedule::ScheduleOptions;
 const TTL: Duration = Duration::from_secs(30);
 
 fn schedule() -> Schedule {
-    Schedule::new(ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after: None }).unwrap()
+    Schedule::new(ScheduleOptions {
+        ttl: TTL,
+        drift: 0.01,
+        node_timeout: None,
+        kill_after: None,
+    })
+    .unwrap()
 }
 
 fn at(ms: u64) -> Instant {
@@ -31,7 +37,13 @@ fn deadline() -> Instant {
 }
 
 fn options(on_lost: OnLost) -> PolicyOptions {
-    PolicyOptions { schedule: schedule(), on_lost, first_signal: Signal::SIGTERM, max_run: None, contain: false }
+    PolicyOptions {
+        schedule: schedule(),
+        on_lost,
+        first_signal: Signal::SIGTERM,
+        max_run: None,
+        contain: false,
+    }
 }
 
 fn policy(on_lost: OnLost) -> Policy {
@@ -43,7 +55,10 @@ fn ended(ending: ExitStatus) -> Event {
 }
 
 fn caught(signal: Signal, from_terminal: bool) -> Event {
-    Event::CaughtSignal(CaughtSignal { signal, from_terminal })
+    Event::CaughtSignal(CaughtSignal {
+        signal,
+        from_terminal,
+    })
 }
 
 const KILL: Action = Action::Kill;
@@ -53,6 +68,14 @@ const TERM: Action = Action::SendAndContinue(Signal::SIGTERM);
 /// `--ttl 30s --kill-after 2m`.
 fn patient(options: PolicyOptions) -> PolicyOptions {
     let kill_after = Some(Duration::from_secs(120));
-    let schedule = ScheduleOptions { ttl: TTL, drift: 0.01, node_timeout: None, kill_after };
-    PolicyOptions { schedule: Schedule::new(schedule).unwrap(), ..options }
+    let schedule = ScheduleOptions {
+        ttl: TTL,
+        drift: 0.01,
+        node_timeout: None,
+        kill_after,
+    };
+    PolicyOptions {
+        schedule: Schedule::new(schedule).unwrap(),
+        ..options
+    }
 }

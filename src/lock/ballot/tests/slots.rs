@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn slot(index: u16, number: u64) -> Vote {
-    Vote::Granted { until: at(30), fence: fence(number), index }
+    Vote::Granted {
+        until: at(30),
+        fence: fence(number),
+        index,
+    }
 }
 
 fn voted(total: usize, slots: &[(usize, u16)]) -> Ballot {
@@ -21,8 +25,14 @@ fn voted(total: usize, slots: &[(usize, u16)]) -> Ballot {
 #[test]
 fn votes_for_one_slot_win_it_and_another_slots_is_no_part_of_the_lease() {
     let ballot = voted(3, &[(0, 2), (1, 4), (2, 2)]);
-    assert_eq!((ballot.verdict(), ballot.index()), (Verdict::Won(fence(7)), 2));
-    assert_eq!([0, 1, 2].map(|node| has_granted(&ballot, node)), [true, false, true]);
+    assert_eq!(
+        (ballot.verdict(), ballot.index()),
+        (Verdict::Won(fence(7)), 2)
+    );
+    assert_eq!(
+        [0, 1, 2].map(|node| has_granted(&ballot, node)),
+        [true, false, true]
+    );
     assert!(ballot.lease().wants_healing(1));
     assert_eq!(ballot.lease().deadline(), Some(at(30)));
     assert_eq!(ballot.may_have_set(), [0, 1, 2], "each is released");
@@ -30,7 +40,11 @@ fn votes_for_one_slot_win_it_and_another_slots_is_no_part_of_the_lease() {
 
 #[test]
 fn votes_for_different_slots_are_moved_to_one_that_enough_nodes_may_still_give() {
-    assert_eq!(voted(3, &[(0, 1), (1, 2)]).verdict(), Verdict::Misaligned, "whatever the third says");
+    assert_eq!(
+        voted(3, &[(0, 1), (1, 2)]).verdict(),
+        Verdict::Misaligned,
+        "whatever the third says"
+    );
     // Of 5 slots, looked for from 3 on: the nodes that gave 5 and 1 have 3 and 4 taken.
     let mut ballot = voted(5, &[(0, 3), (1, 5), (2, 3), (3, 5), (4, 1)]);
     assert_eq!(ballot.align(3, 5), (5, vec![0, 2, 4]));
@@ -42,7 +56,10 @@ fn votes_for_different_slots_are_moved_to_one_that_enough_nodes_may_still_give()
     for node in [1, 3] {
         ballot.confirmed(node, at(3), at(33));
     }
-    assert_eq!((ballot.verdict(), ballot.index()), (Verdict::Won(fence(9)), 5));
+    assert_eq!(
+        (ballot.verdict(), ballot.index()),
+        (Verdict::Won(fence(9)), 5)
+    );
 }
 
 #[test]
@@ -54,7 +71,10 @@ fn a_slot_that_was_taken_meanwhile_is_a_split_and_no_holder_is_named() {
         ballot.answered(node, at(2), held_by(&rlock(3)).into(), at(2));
     }
     assert_eq!(ballot.verdict(), Verdict::Failed);
-    assert!(matches!(ballot.tally(at(2), |node| NAMES[node]), Err(Reason::Blocked(Blocked::Split(..)))));
+    assert!(matches!(
+        ballot.tally(at(2), |node| NAMES[node]),
+        Err(Reason::Blocked(Blocked::Split(..)))
+    ));
     assert_eq!(ballot.may_have_set(), [1]);
 }
 
@@ -62,16 +82,24 @@ fn a_slot_that_was_taken_meanwhile_is_a_split_and_no_holder_is_named() {
 type Slots = Vec<BTreeMap<u16, usize>>;
 
 /// Gives `client` the first free index from `first` on, as `join.lua` does.
-fn join(node: &mut BTreeMap<u16, usize>, client: usize, first: u16, number: u16, is_exact: bool) -> Option<u16> {
+fn join(
+    node: &mut BTreeMap<u16, usize>,
+    client: usize,
+    first: u16,
+    number: u16,
+    is_exact: bool,
+) -> Option<u16> {
     node.retain(|_, other| *other != client);
     let steps = if is_exact { 1 } else { number };
-    let index = (0..steps).map(|step| (first - 1 + step) % number + 1).find(|index| !node.contains_key(index))?;
+    let index = (0..steps)
+        .map(|step| (first - 1 + step) % number + 1)
+        .find(|index| !node.contains_key(index))?;
     node.insert(index, client);
     Some(index)
 }
 
-/// One step of the client: its next request runs, or its failed attempt is undone at a node. `counts_permits`: the index is
-/// ignored, as if nodes counted holders.
+/// One step of the client: its next request runs, or its failed attempt is undone at a node.
+/// `counts_permits`: the index is ignored, as if nodes counted holders.
 struct Client {
     ballot: Ballot,
     first: u16,
@@ -79,8 +107,15 @@ struct Client {
     due: Vec<(usize, bool)>,
 }
 
-/// Runs the clients' requests in the order that `schedule` says, and returns the slots of those that won.
-fn race(total: usize, number: u16, firsts: &[u16], schedule: &[usize], counts_permits: bool) -> Vec<u16> {
+/// Runs the clients' requests in the order that `schedule` says, and returns the slots of those
+/// that won.
+fn race(
+    total: usize,
+    number: u16,
+    firsts: &[u16],
+    schedule: &[usize],
+    counts_permits: bool,
+) -> Vec<u16> {
     let mut nodes: Slots = vec![BTreeMap::new(); total];
     let begin = |first: &u16| Client {
         ballot: Ballot::new(Quorum::of(total), rules(RestartGuard::Off)),
@@ -107,7 +142,9 @@ fn race(total: usize, number: u16, firsts: &[u16], schedule: &[usize], counts_pe
             client.due = asked.into_iter().map(|node| (node, true)).collect();
         }
     }
-    let won = |client: &Client| matches!(client.ballot.verdict(), Verdict::Won(_)).then(|| client.ballot.index());
+    let won = |client: &Client| {
+        matches!(client.ballot.verdict(), Verdict::Won(_)).then(|| client.ballot.index())
+    };
     clients.iter().filter_map(won).collect()
 }
 
@@ -115,7 +152,14 @@ fn race(total: usize, number: u16, firsts: &[u16], schedule: &[usize], counts_pe
 fn permits_that_nodes_count_would_be_given_to_too_many() {
     // Two permits on three nodes: A has those of nodes 0 and 1, B of 1 and 2, C of 0 and 2.
     let order = |client: usize, at: usize| client + 3 * at;
-    let schedule = [order(0, 0), order(0, 0), order(1, 1), order(1, 1), order(2, 0), order(2, 1)];
+    let schedule = [
+        order(0, 0),
+        order(0, 0),
+        order(1, 1),
+        order(1, 1),
+        order(2, 0),
+        order(2, 1),
+    ];
     assert_eq!(race(3, 2, &[1, 1, 1], &schedule, true).len(), 3);
     assert!(race(3, 2, &[1, 1, 1], &schedule, false).len() <= 2);
 }

@@ -3,11 +3,20 @@
 use super::*;
 
 fn another() -> Waiter {
-    Waiter { id: uuid::Uuid::from_u128(2), ..waiter() }
+    Waiter {
+        id: uuid::Uuid::from_u128(2),
+        ..waiter()
+    }
 }
 
 fn tickets(actions: &[Action]) -> Vec<Option<Ticket>> {
-    let ticket = |action: &Action| if let Action::Try { ticket, .. } = action { Some(ticket.clone()) } else { None };
+    let ticket = |action: &Action| {
+        if let Action::Try { ticket, .. } = action {
+            Some(ticket.clone())
+        } else {
+            None
+        }
+    };
     actions.iter().filter_map(ticket).collect()
 }
 
@@ -18,9 +27,18 @@ fn it_takes_a_place_of_its_own() {
     w.on(event(tried(Ok(Fence::FIRST))), at(1), 0.5);
     let mut w = w.again(another(), at(5));
     assert_eq!(tickets(&w.on(Event::Tick, at(5), 0.5)), [None]);
-    w.on(event(Tried { entered: Some(9000), ..tried(busy()) }), at(6), 0.5);
+    w.on(
+        event(Tried {
+            entered: Some(9000),
+            ..tried(busy())
+        }),
+        at(6),
+        0.5,
+    );
     let tries = tickets(&w.on(Event::Undone { subscribed: 3 }, at(6), 0.5));
-    assert!(matches!(&tries[..], [Some(ticket)] if ticket.waiter == another() && ticket.number == 9000));
+    assert!(
+        matches!(&tries[..], [Some(ticket)] if ticket.waiter == another() && ticket.number == 9000)
+    );
     assert_eq!(w.waited(at(8)), ms(8), "the time of the whole run");
 }
 
@@ -32,7 +50,13 @@ fn the_patience_is_the_runs() {
     assert!(w.wake_at() <= at(500));
     w.on(Event::Tick, w.wake_at(), 0.5);
     let actions = w.on(event(tried(busy())), at(500), 0.5);
-    assert!(matches!(actions[..], [Action::Leave | Action::Undo(_), Action::GiveUp(_)]), "{actions:?}");
+    assert!(
+        matches!(
+            actions[..],
+            [Action::Leave | Action::Undo(_), Action::GiveUp(_)]
+        ),
+        "{actions:?}"
+    );
     // A majority has granted, so nodes that are away are waited for as long as the user said.
     let mut w = waiting(3, None).again(another(), at(0));
     w.on(Event::Tick, at(0), 0.5);
@@ -54,9 +78,15 @@ fn it_has_a_blocker_of_its_own_to_report() {
         w.on(event(tried(busy())), at(6), 0.5);
         w.on(Event::Undone { subscribed: 3 }, at(6), 0.5);
         let said = w.on(event(tried(busy())), at(7), 0.5);
-        said.iter().filter(|action| matches!(action, Action::Say(Notice::Waiting { .. }))).count()
+        said.iter()
+            .filter(|action| matches!(action, Action::Say(Notice::Waiting { .. })))
+            .count()
     };
     let mut w = waiting(3, None);
     assert_eq!(says(&mut w), 1);
-    assert_eq!(says(&mut w.again(another(), at(5))), 1, "the same party holds the next lock too");
+    assert_eq!(
+        says(&mut w.again(another(), at(5))),
+        1,
+        "the same party holds the next lock too"
+    );
 }

@@ -1,4 +1,5 @@
-//! A wait beside a record of what its actions have done at the nodes. [`Model::step`] states the promise.
+//! A wait beside a record of what its actions have done at the nodes. [`Model::step`] states the
+//! promise.
 
 use super::*;
 
@@ -69,7 +70,8 @@ impl Model {
     pub(super) fn expects(&self, event: &Event) -> bool {
         match event {
             Event::Tick => {
-                matches!(self.doing, Doing::Pausing | Doing::Trying) && self.waiting.wake_at() != Instant::NEVER
+                matches!(self.doing, Doing::Pausing | Doing::Trying)
+                    && self.waiting.wake_at() != Instant::NEVER
             }
             Event::Woken(..) => matches!(self.doing, Doing::Pausing | Doing::Trying),
             Event::Changed => self.doing == Doing::Pausing,
@@ -86,7 +88,11 @@ impl Model {
     /// Returns when a driver that has waited until `now` would tick.
     pub(super) fn tick_at(&self, now: Instant) -> Instant {
         let at = self.waiting.wake_at();
-        if at == Instant::NEVER { now } else { now.max(at) }
+        if at == Instant::NEVER {
+            now
+        } else {
+            now.max(at)
+        }
     }
 
     /// Returns the instants at which `event` is tried.
@@ -110,10 +116,18 @@ impl Model {
     /// Returns when the wait is over by what the user asked for.
     fn patience(&self) -> Instant {
         let limit = self.gives_up();
-        let limit = if self.answered { limit } else { limit.min(self.begin + ms(10_000)) };
-        let may_win_a_tie =
-            matches!(self.last, Some(Err(Reason::Blocked(Blocked::Split(..))))) && self.wait() == Some(Duration::ZERO);
-        if may_win_a_tie { limit.max(self.begin + schedule().node_timeout()) } else { limit }
+        let limit = if self.answered {
+            limit
+        } else {
+            limit.min(self.begin + ms(10_000))
+        };
+        let may_win_a_tie = matches!(self.last, Some(Err(Reason::Blocked(Blocked::Split(..)))))
+            && self.wait() == Some(Duration::ZERO);
+        if may_win_a_tie {
+            limit.max(self.begin + schedule().node_timeout())
+        } else {
+            limit
+        }
     }
 
     fn nudged(&mut self, at: Instant) {
@@ -126,24 +140,53 @@ impl Model {
         self.now = now;
         let due = self.waiting.wake_at();
         let actions = self.waiting.on(event.clone(), now, random);
-        let context = || format!("{event:?} at {now:?} in {before:#?} gave {actions:#?} and {:#?}", self.waiting);
+        let context = || {
+            format!(
+                "{event:?} at {now:?} in {before:#?} gave {actions:#?} and {:#?}",
+                self.waiting
+            )
+        };
         if before.doing == Doing::Nothing {
-            assert!(actions.is_empty(), "nothing is done after the end: {}", context());
+            assert!(
+                actions.is_empty(),
+                "nothing is done after the end: {}",
+                context()
+            );
             assert_eq!(self.waiting.wake_at(), Instant::NEVER);
             return;
         }
-        let gives_up =
-            actions.iter().find_map(|action| if let Action::GiveUp(why) = action { Some(why) } else { None });
-        let ends = gives_up.is_some() || actions.iter().any(|action| matches!(action, Action::Hold(_)));
+        let gives_up = actions.iter().find_map(|action| {
+            if let Action::GiveUp(why) = action {
+                Some(why)
+            } else {
+                None
+            }
+        });
+        let ends = gives_up.is_some()
+            || actions
+                .iter()
+                .any(|action| matches!(action, Action::Hold(_)));
         let last_ends = matches!(actions.last(), Some(Action::GiveUp(_) | Action::Hold(_)));
-        assert_eq!(ends, last_ends, "the end comes last, and once: {}", context());
-        let tries = actions.iter().any(|action| matches!(action, Action::Try { .. }));
+        assert_eq!(
+            ends,
+            last_ends,
+            "the end comes last, and once: {}",
+            context()
+        );
+        let tries = actions
+            .iter()
+            .any(|action| matches!(action, Action::Try { .. }));
 
         if let (Event::Tried(tried), Doing::Trying) = (event, before.doing) {
             self.tried(tried, &actions, ends, &before);
         } else {
-            let counts = actions.iter().any(|action| matches!(action, Action::Undo(_) | Action::Hold(_)));
-            assert!(!counts || *event == Event::Interrupted, "an attempt is not cut off: {actions:?}");
+            let counts = actions
+                .iter()
+                .any(|action| matches!(action, Action::Undo(_) | Action::Hold(_)));
+            assert!(
+                !counts || *event == Event::Interrupted,
+                "an attempt is not cut off: {actions:?}"
+            );
         }
         match event {
             Event::Woken(node, wake) => self.woken(*node, *wake),
@@ -153,14 +196,29 @@ impl Model {
             }
             Event::Tick if self.doing == Doing::Pausing => {
                 let over = before.last.is_some() && now >= self.patience();
-                assert_eq!(tries, now >= due && !over, "the next attempt is in time, and in the patience");
-                assert_eq!(gives_up.is_some(), now >= due && over, "the end comes with the patience");
+                assert_eq!(
+                    tries,
+                    now >= due && !over,
+                    "the next attempt is in time, and in the patience"
+                );
+                assert_eq!(
+                    gives_up.is_some(),
+                    now >= due && over,
+                    "the end comes with the patience"
+                );
             }
             Event::Tick if self.doing == Doing::Trying => {
-                let limit =
-                    if self.wait() == Some(Duration::ZERO) { schedule().node_timeout() } else { Duration::ZERO };
+                let limit = if self.wait() == Some(Duration::ZERO) {
+                    schedule().node_timeout()
+                } else {
+                    Duration::ZERO
+                };
                 let cut = now >= self.gives_up().max(self.begin + limit);
-                assert_eq!(actions.contains(&Action::CountNow), cut, "counted at the end of the patience");
+                assert_eq!(
+                    actions.contains(&Action::CountNow),
+                    cut,
+                    "counted at the end of the patience"
+                );
             }
             Event::NotJoined(why) if self.doing == Doing::Joining => self.not_joined(*why, ends),
             _ => {}
@@ -184,25 +242,44 @@ impl Model {
         let quorum = self.waiting.options.quorum;
         let is_final = !matches!(tried.tally, Err(Reason::Blocked(_)));
         let is_won = tried.tally.is_ok();
-        assert_eq!(is_won, matches!(actions.last(), Some(Action::Hold(_))), "a lock that is won is held");
+        assert_eq!(
+            is_won,
+            matches!(actions.last(), Some(Action::Hold(_))),
+            "a lock that is won is held"
+        );
         let is_outer = tried.by_majority
             && matches!(&tried.tally, Err(Reason::Blocked(Blocked::Busy(blocker))) if **blocker == *holder(outer(), ms(7000)));
         if is_outer {
-            assert_eq!(actions.last(), Some(&Action::Undo(Place::Left)), "no place in a queue for oneself");
+            assert_eq!(
+                actions.last(),
+                Some(&Action::Undo(Place::Left)),
+                "no place in a queue for oneself"
+            );
             return;
         }
         self.outer_refused_since = None;
         self.longest_ttl = self.longest_ttl.max(tried.longest_ttl);
         self.answered |= tried.voted >= quorum.needed()
-            || matches!(tried.tally, Err(Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..))));
+            || matches!(
+                tried.tally,
+                Err(Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
+            );
         if tried.is_complete || self.last.is_none() {
             self.last = Some(tried.tally.clone());
         }
         let is_tie = matches!(&tried.tally, Err(Reason::Blocked(Blocked::Split(_, faults))) if faults.len() <= quorum.tolerated());
-        (self.splits, self.ties) =
-            if is_tie { (self.splits + 1, self.ties + u32::from(tried.has_taken_any)) } else { (0, 0) };
-        assert_eq!(ends, is_final || self.now >= self.patience(), "over with a last word or with the patience only");
-        let takes_ticket = before.queued.is_none() && tried.entered.is_some() && self.gives_up() > self.begin;
+        (self.splits, self.ties) = if is_tie {
+            (self.splits + 1, self.ties + u32::from(tried.has_taken_any))
+        } else {
+            (0, 0)
+        };
+        assert_eq!(
+            ends,
+            is_final || self.now >= self.patience(),
+            "over with a last word or with the patience only"
+        );
+        let takes_ticket =
+            before.queued.is_none() && tried.entered.is_some() && self.gives_up() > self.begin;
         let leaves = actions.contains(&Action::Undo(Place::Left));
         let has_tied_enough = self.ties >= 3 && !takes_ticket;
         assert!(
@@ -215,7 +292,11 @@ impl Model {
     }
 
     fn woken(&mut self, node: usize, wake: Wake) {
-        let pause = self.false_offers.checked_sub(5).map_or(0, |more| 20 << more.min(10)).min(250);
+        let pause = self
+            .false_offers
+            .checked_sub(5)
+            .map_or(0, |more| 20 << more.min(10))
+            .min(250);
         match wake {
             Wake::Recheck => self.nudged(self.now),
             Wake::StandBy => self.nudged(self.now + ms(500)),
@@ -233,7 +314,10 @@ impl Model {
         let since = self.outer_refused_since.unwrap_or(self.now);
         self.outer_refused_since = (why == Unjoined::Refused).then_some(since);
         let is_over = why == Unjoined::Refused && self.now.since(since) >= ms(2000);
-        assert_eq!(ends, is_over, "an outer rlock that cannot be reached ends the wait after two seconds");
+        assert_eq!(
+            ends, is_over,
+            "an outer rlock that cannot be reached ends the wait after two seconds"
+        );
         if !ends {
             self.answered = true;
             self.last = Some(busy());
@@ -250,12 +334,18 @@ impl Model {
             Err(Reason::Blocked(Blocked::Split(..))) if self.splits > 0 => {
                 (ms(5), ms(5) + ms(40 << self.splits.min(4)).min(ms(320)))
             }
-            Err(Reason::Blocked(Blocked::Busy(blocker))) if **blocker == *holder(outer(), ms(7000)) => {
+            Err(Reason::Blocked(Blocked::Busy(blocker)))
+                if **blocker == *holder(outer(), ms(7000)) =>
+            {
                 (retry / 2, retry)
             }
             Err(Reason::Blocked(Blocked::Busy(_))) if !is_heard => (ms(100), ms(250)),
-            Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.is_foreign() => (ms(100), ms(250)),
-            Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.occupant().is_none() => (ms(501), ms(701)),
+            Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.is_foreign() => {
+                (ms(100), ms(250))
+            }
+            Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.occupant().is_none() => {
+                (ms(501), ms(701))
+            }
             Err(Reason::Blocked(Blocked::Busy(_))) => (ms(7001), ms(7401)),
             _ => (retry / 2, ms(2400)),
         };
@@ -285,11 +375,18 @@ impl Model {
             }
             Action::Leave => assert!(self.queued.take().is_some(), "a queue is left once"),
             Action::Join(token, _) => {
-                assert_eq!((self.doing, *token, self.queued), (Doing::Undoing, outer(), None));
+                assert_eq!(
+                    (self.doing, *token, self.queued),
+                    (Doing::Undoing, outer(), None)
+                );
                 self.doing = Doing::Joining;
             }
             Action::Announce(ticket) => {
-                assert_eq!((self.doing, self.queued), (Doing::Trying, None), "told when the lock is won at once");
+                assert_eq!(
+                    (self.doing, self.queued),
+                    (Doing::Trying, None),
+                    "told when the lock is won at once"
+                );
                 self.came_at(ticket);
             }
             Action::Say(notice) => self.says(notice),
@@ -301,10 +398,14 @@ impl Model {
         }
     }
 
-    /// Checks the time at which a waiter came that supersedes others: it has it from its first ticket on, and keeps it.
+    /// Checks the time at which a waiter came that supersedes others: it has it from its first
+    /// ticket on, and keeps it.
     fn came_at(&mut self, ticket: &Ticket) {
         assert_eq!(ticket.supersedes.is_some(), self.waiting.options.supersede);
-        assert!(self.came.is_none() || self.came == ticket.supersedes, "it came once");
+        assert!(
+            self.came.is_none() || self.came == ticket.supersedes,
+            "it came once"
+        );
         self.came = ticket.supersedes;
     }
 
@@ -315,21 +416,47 @@ impl Model {
     }
 
     fn tries(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>, event: &Event) {
-        assert!(matches!(self.doing, Doing::Pausing | Doing::Undoing), "one attempt at a time");
+        assert!(
+            matches!(self.doing, Doing::Pausing | Doing::Undoing),
+            "one attempt at a time"
+        );
         let number = ticket.map(|ticket| ticket.number);
-        assert!(number.is_none() || self.wait() != Some(Duration::ZERO), "no place in a queue with --no-wait");
-        assert!(self.queued.is_none() || number == self.queued, "a ticket is kept");
-        assert!(self.came.is_none() || ticket.is_some(), "each attempt tells when it came");
+        assert!(
+            number.is_none() || self.wait() != Some(Duration::ZERO),
+            "no place in a queue with --no-wait"
+        );
+        assert!(
+            self.queued.is_none() || number == self.queued,
+            "a ticket is kept"
+        );
+        assert!(
+            self.came.is_none() || ticket.is_some(),
+            "each attempt tells when it came"
+        );
         if let Some(ticket) = ticket {
             self.came_at(ticket);
         }
         if *event == Event::Tick {
-            assert!(self.now >= self.earliest, "not before its pause is over: {self:#?}");
-            self.false_offers = if self.offers.is_empty() { 0 } else { self.false_offers + 1 };
+            assert!(
+                self.now >= self.earliest,
+                "not before its pause is over: {self:#?}"
+            );
+            self.false_offers = if self.offers.is_empty() {
+                0
+            } else {
+                self.false_offers + 1
+            };
         } else {
-            assert!(number.is_some() && self.queued.is_none(), "at once only to enter the queue");
+            assert!(
+                number.is_some() && self.queued.is_none(),
+                "at once only to enter the queue"
+            );
         }
-        assert_eq!(min_uptime, Some(self.longest_ttl), "restarts are seen for as long as the longest lease");
+        assert_eq!(
+            min_uptime,
+            Some(self.longest_ttl),
+            "restarts are seen for as long as the longest lease"
+        );
         self.in_a_row += 1;
         assert!(self.in_a_row <= 2, "a pause after two attempts");
         self.queued = number;
@@ -340,21 +467,39 @@ impl Model {
 
     fn says(&mut self, notice: &Notice) {
         match notice {
-            Notice::Waiting { blocked: Blocked::Busy(blocker), .. } => {
+            Notice::Waiting {
+                blocked: Blocked::Busy(blocker),
+                ..
+            } => {
                 let before = self.said.iter().rev().find_map(|said| match said {
-                    Notice::Waiting { blocked: Blocked::Busy(before), .. } => Some(before),
+                    Notice::Waiting {
+                        blocked: Blocked::Busy(before),
+                        ..
+                    } => Some(before),
                     _ => None,
                 });
-                assert!(!before.is_some_and(|before| before.is_same(blocker)), "a holder is news once");
+                assert!(
+                    !before.is_some_and(|before| before.is_same(blocker)),
+                    "a holder is news once"
+                );
             }
             Notice::Waiting { .. } | Notice::TryingAgain(_) => {}
             Notice::Refused(refusal) => {
                 let is_same = |said: &Notice| matches!(said, Notice::Refused(before) if before.node == refusal.node);
-                assert!(!self.said.iter().any(is_same), "a refusal is said once a node");
+                assert!(
+                    !self.said.iter().any(is_same),
+                    "a refusal is said once a node"
+                );
             }
             _ => {
                 let kind = std::mem::discriminant(notice);
-                assert!(!self.said.iter().any(|said| std::mem::discriminant(said) == kind), "said once: {notice:?}");
+                assert!(
+                    !self
+                        .said
+                        .iter()
+                        .any(|said| std::mem::discriminant(said) == kind),
+                    "said once: {notice:?}"
+                );
             }
         }
         self.said.push(notice.clone());
@@ -366,12 +511,21 @@ impl Model {
             Doing::Pausing => {
                 assert!(at >= self.earliest, "looks too early, {at:?}: {self:#?}");
                 assert!(at <= self.latest, "looks too late, {at:?}: {self:#?}");
-                assert!(self.last.is_none() || at <= self.patience(), "never waits beyond the patience: {self:#?}");
+                assert!(
+                    self.last.is_none() || at <= self.patience(),
+                    "never waits beyond the patience: {self:#?}"
+                );
             }
-            Doing::Trying => assert!(at <= self.gives_up().max(self.begin + schedule().node_timeout())),
+            Doing::Trying => {
+                assert!(at <= self.gives_up().max(self.begin + schedule().node_timeout()));
+            }
             Doing::Undoing | Doing::Joining | Doing::Nothing => assert_eq!(at, Instant::NEVER),
         }
         let is_paused = self.doing == Doing::Pausing && self.last.is_some();
-        assert_eq!(self.waiting.pausing().is_some(), is_paused, "shown between two attempts");
+        assert_eq!(
+            self.waiting.pausing().is_some(),
+            is_paused,
+            "shown between two attempts"
+        );
     }
 }

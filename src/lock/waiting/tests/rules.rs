@@ -20,19 +20,44 @@ fn tickets(actions: &[Action]) -> Vec<Option<u64>> {
 fn the_first_failure_takes_the_ticket_and_the_next_attempt_follows_at_once() {
     let mut w = waiting(3, None);
     assert_eq!(tickets(&w.on(Event::Tick, at(0), 0.5)), [None]);
-    assert_eq!(w.on(event(tried(busy())), at(1), 0.5), [Action::Undo(Place::Kept)], "what is not news is not said");
-    assert_eq!(tickets(&w.on(Event::Undone { subscribed: 3 }, at(2), 0.5)), [Some(1000)]);
-    let actions = w.on(event(Tried { entered: Some(2000), ..tried(busy()) }), at(3), 0.5);
+    assert_eq!(
+        w.on(event(tried(busy())), at(1), 0.5),
+        [Action::Undo(Place::Kept)],
+        "what is not news is not said"
+    );
+    assert_eq!(
+        tickets(&w.on(Event::Undone { subscribed: 3 }, at(2), 0.5)),
+        [Some(1000)]
+    );
+    let actions = w.on(
+        event(Tried {
+            entered: Some(2000),
+            ..tried(busy())
+        }),
+        at(3),
+        0.5,
+    );
     assert_eq!(said(&actions).len(), 1);
     assert_eq!(w.on(Event::Undone { subscribed: 3 }, at(4), 0.5), []);
-    assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [Some(1000)], "the ticket stays");
+    assert_eq!(
+        tickets(&w.on(Event::Tick, w.wake_at(), 0.5)),
+        [Some(1000)],
+        "the ticket stays"
+    );
 }
 
 #[test]
 fn a_waiter_without_the_time_of_a_node_waits_without_a_place_and_polls() {
-    let w = paused(&Tried { entered: None, ..tried(busy()) });
+    let w = paused(&Tried {
+        entered: None,
+        ..tried(busy())
+    });
     assert_eq!(w.wake_at(), at(175));
-    assert_eq!(paused(&tried(busy())).wake_at(), at(7201), "with a place it is woken");
+    assert_eq!(
+        paused(&tried(busy())).wake_at(),
+        at(7201),
+        "with a place it is woken"
+    );
 }
 
 #[test]
@@ -60,13 +85,22 @@ fn three_ties_with_a_node_in_hand_give_the_place_up_for_a_later_one() {
     let mut w = waiting(3, None);
     for round in 0..9 {
         let actions = fail(&mut w, &tried(tie()), at(round * 1000));
-        assert!(!actions.contains(&Action::Undo(Place::Left)), "it keeps no node from the others");
+        assert!(
+            !actions.contains(&Action::Undo(Place::Left)),
+            "it keeps no node from the others"
+        );
     }
     let mut w = waiting(3, None);
     for round in 0..9 {
-        let attempt = taken(Err(Reason::Blocked(Blocked::Split(holder(token(2), ms(7000)), faults(&[1, 2])))));
+        let attempt = taken(Err(Reason::Blocked(Blocked::Split(
+            holder(token(2), ms(7000)),
+            faults(&[1, 2]),
+        ))));
         let actions = fail(&mut w, &attempt, at(round * 1000));
-        assert!(!actions.contains(&Action::Undo(Place::Left)), "another order would not mend it");
+        assert!(
+            !actions.contains(&Action::Undo(Place::Left)),
+            "another order would not mend it"
+        );
     }
 }
 
@@ -77,8 +111,18 @@ fn a_place_given_up_is_taken_again_only_after_a_pause_and_with_a_new_ticket() {
     fail(&mut w, &taken(tie()), at(1000));
     assert!(w.wake_at() > at(1000));
     assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
-    w.on(event(Tried { entered: Some(3000), ..tried(busy()) }), at(2000), 0.5);
-    assert_eq!(tickets(&w.on(Event::Undone { subscribed: 3 }, at(2000), 0.5)), [Some(3000)]);
+    w.on(
+        event(Tried {
+            entered: Some(3000),
+            ..tried(busy())
+        }),
+        at(2000),
+        0.5,
+    );
+    assert_eq!(
+        tickets(&w.on(Event::Undone { subscribed: 3 }, at(2000), 0.5)),
+        [Some(3000)]
+    );
 }
 
 #[test]
@@ -97,7 +141,12 @@ fn pauses_after_ties_grow_and_start_again_after_another_result() {
 
 #[test]
 fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
-    let attempt = |rank, voted| Tried { rank, voted, entered: None, ..gone(false) };
+    let attempt = |rank, voted| Tried {
+        rank,
+        voted,
+        entered: None,
+        ..gone(false)
+    };
     let mut w = waiting(3, None);
     w.answered = true;
     let mut pause = |attempt: &Tried, now: u64| {
@@ -112,11 +161,29 @@ fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
     assert_eq!(pause(&attempt(None, 1), 40_000), retry, "no other is");
     assert_eq!(pause(&attempt(None, 1), 50_000), retry * 2);
     assert_eq!(
-        pause(&Tried { voted: 0, entered: None, ..tried(Err(Reason::Blocked(Blocked::TooLate))) }, 60_000),
+        pause(
+            &Tried {
+                voted: 0,
+                entered: None,
+                ..tried(Err(Reason::Blocked(Blocked::TooLate)))
+            },
+            60_000
+        ),
         retry * 4 + ms(200)
     );
-    pause(&Tried { voted: 0, entered: None, ..tried(busy()) }, 70_000);
-    assert_eq!(pause(&attempt(None, 0), 80_000), retry, "a majority was there");
+    pause(
+        &Tried {
+            voted: 0,
+            entered: None,
+            ..tried(busy())
+        },
+        70_000,
+    );
+    assert_eq!(
+        pause(&attempt(None, 0), 80_000),
+        retry,
+        "a majority was there"
+    );
 }
 
 #[test]
@@ -132,7 +199,11 @@ fn an_offer_of_a_majority_is_taken_at_once_and_one_of_a_single_node_settles() {
 
 #[test]
 fn a_word_that_comes_during_an_attempt_counts_for_the_pause_behind_it() {
-    for (wake, due) in [(Wake::YourTurn, 15), (Wake::StandBy, 505), (Wake::Recheck, 5)] {
+    for (wake, due) in [
+        (Wake::YourTurn, 15),
+        (Wake::StandBy, 505),
+        (Wake::Recheck, 5),
+    ] {
         let mut w = paused(&tried(busy()));
         w.on(Event::Tick, w.wake_at(), 0.5);
         w.on(Event::Woken(0, wake), at(5), 0.5);
@@ -158,7 +229,11 @@ fn false_wake_ups_are_followed_ever_later_after_the_fifth() {
     now = w.wake_at();
     fail(&mut w, &tried(busy()), now);
     w.on(Event::Woken(0, Wake::YourTurn), now, 0.5);
-    assert_eq!(w.wake_at(), now + ms(10), "a look without an offer starts anew");
+    assert_eq!(
+        w.wake_at(),
+        now + ms(10),
+        "a look without an offer starts anew"
+    );
 }
 
 #[test]
@@ -178,7 +253,16 @@ fn the_last_look_comes_shortly_before_the_patience_ends_and_the_end_in_time() {
     fail(&mut w, &tried(busy()), at(1950));
     assert_eq!(w.wake_at(), at(2000));
     let actions = w.on(Event::Tick, at(2000), 0.5);
-    assert!(matches!(actions[..], [Action::Leave, Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]), "{actions:?}");
+    assert!(
+        matches!(
+            actions[..],
+            [
+                Action::Leave,
+                Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))
+            ]
+        ),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -189,15 +273,41 @@ fn an_attempt_that_is_under_way_at_the_end_is_counted_and_tells_less_than_the_on
     assert_eq!(w.on(Event::Tick, at(1999), 0.5), []);
     assert_eq!(w.wake_at(), at(2000));
     assert_eq!(w.on(Event::Tick, at(2000), 0.5), [Action::CountNow]);
-    let actions = w.on(event(Tried { is_complete: false, ..gone(true) }), at(2000), 0.5);
+    let actions = w.on(
+        event(Tried {
+            is_complete: false,
+            ..gone(true)
+        }),
+        at(2000),
+        0.5,
+    );
     assert!(
-        matches!(actions[..], [Action::Undo(Place::Left), Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]),
+        matches!(
+            actions[..],
+            [
+                Action::Undo(Place::Left),
+                Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))
+            ]
+        ),
         "{actions:?}"
     );
     let mut w = waiting(3, Some(ms(2000)));
     w.on(Event::Tick, at(0), 0.5);
-    let actions = w.on(event(Tried { is_complete: false, ..gone(false) }), at(2000), 0.5);
-    assert!(matches!(actions[1], Action::GiveUp(Reason::Blocked(Blocked::Unreachable(..)))), "{actions:?}");
+    let actions = w.on(
+        event(Tried {
+            is_complete: false,
+            ..gone(false)
+        }),
+        at(2000),
+        0.5,
+    );
+    assert!(
+        matches!(
+            actions[1],
+            Action::GiveUp(Reason::Blocked(Blocked::Unreachable(..)))
+        ),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -206,19 +316,28 @@ fn no_wait_takes_no_ticket_and_one_attempt_of_a_whole_node_timeout() {
     assert_eq!(tickets(&w.on(Event::Tick, at(0), 0.5)), [None]);
     assert_eq!(w.wake_at(), at(0) + schedule().node_timeout());
     let actions = w.on(event(tried(busy())), at(300), 0.5);
-    assert!(matches!(actions[..], [Action::Undo(Place::Left), Action::GiveUp(_)]), "{actions:?}");
+    assert!(
+        matches!(actions[..], [Action::Undo(Place::Left), Action::GiveUp(_)]),
+        "{actions:?}"
+    );
 }
 
 #[test]
 fn of_clients_that_tie_with_no_wait_one_may_win() {
     let mut w = waiting(3, Some(Duration::ZERO));
     w.on(Event::Tick, at(0), 0.5);
-    assert_eq!(w.on(event(taken(tie())), at(1), 0.5).last(), Some(&Action::Undo(Place::Kept)));
+    assert_eq!(
+        w.on(event(taken(tie())), at(1), 0.5).last(),
+        Some(&Action::Undo(Place::Kept))
+    );
     w.on(Event::Undone { subscribed: 0 }, at(2), 0.5);
     assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
     let ends = at(0) + schedule().node_timeout();
     let actions = w.on(event(taken(tie())), ends, 0.5);
-    assert!(matches!(actions.last(), Some(Action::GiveUp(_))), "{actions:?}");
+    assert!(
+        matches!(actions.last(), Some(Action::GiveUp(_))),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -226,41 +345,80 @@ fn nodes_that_never_answer_are_tried_ten_seconds() {
     let mut w = waiting(3, None);
     fail(&mut w, &gone(false), at(9_990));
     assert_eq!(w.wake_at(), at(10_000));
-    assert!(matches!(w.on(Event::Tick, at(10_000), 0.5).last(), Some(Action::GiveUp(_))));
-    for once in [gone(true), tried(Err(Reason::Blocked(Blocked::TooLate))), tried(busy())] {
+    assert!(matches!(
+        w.on(Event::Tick, at(10_000), 0.5).last(),
+        Some(Action::GiveUp(_))
+    ));
+    for once in [
+        gone(true),
+        tried(Err(Reason::Blocked(Blocked::TooLate))),
+        tried(busy()),
+    ] {
         let mut w = waiting(3, None);
         fail(&mut w, &once, at(0));
         fail(&mut w, &gone(false), at(11_000));
-        assert!(w.wake_at() > at(11_000) && w.phase == Phase::Paused, "a majority was there");
+        assert!(
+            w.wake_at() > at(11_000) && w.phase == Phase::Paused,
+            "a majority was there"
+        );
     }
 }
 
 #[test]
 fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
-    let attempt = tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))));
+    let attempt = tried(Err(Reason::Blocked(Blocked::Busy(holder(
+        outer(),
+        ms(7000),
+    )))));
     let mut w = paused(&tried(busy()));
     w.on(Event::Tick, w.wake_at(), 0.5);
-    assert_eq!(w.on(event(attempt.clone()), at(1), 0.5), [Action::Undo(Place::Left)]);
+    assert_eq!(
+        w.on(event(attempt.clone()), at(1), 0.5),
+        [Action::Undo(Place::Left)]
+    );
     let joins = w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
-    assert!(matches!(&joins[..], [Action::Join(token, _)] if *token == outer()), "{joins:?}");
+    assert!(
+        matches!(&joins[..], [Action::Join(token, _)] if *token == outer()),
+        "{joins:?}"
+    );
     w.on(Event::NotJoined(Unjoined::Refused), at(3), 0.5);
     assert_eq!(w.wake_at(), at(3) + backoff::retry(schedule().retry(), 0.5));
-    assert!(matches!(w.pausing(), Some((Blocked::Busy(_), None))), "without a place in the queue");
+    assert!(
+        matches!(w.pausing(), Some((Blocked::Busy(_), None))),
+        "without a place in the queue"
+    );
     // A minority that names it may be behind.
-    let w = paused(&Tried { by_majority: false, ..attempt });
+    let w = paused(&Tried {
+        by_majority: false,
+        ..attempt
+    });
     assert_eq!(w.wake_at(), at(0) + backoff::retry(schedule().retry(), 0.5));
 }
 
 #[test]
 fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
-    let details = Details { kept: false, ..Details::default() };
+    let details = Details {
+        kept: false,
+        ..Details::default()
+    };
     let who = OccupantKind::Holder(token(8), details);
-    let attempt =
-        tried(Err(Reason::Blocked(Blocked::Busy(Box::new(Blocker::Occupant(Occupant::new(who, Some(ms(7000)))))))));
+    let attempt = tried(Err(Reason::Blocked(Blocked::Busy(Box::new(
+        Blocker::Occupant(Occupant::new(who, Some(ms(7000)))),
+    )))));
     for (for_command, next) in [(true, Place::Left), (false, Place::Kept)] {
-        let mut w = Waiting::new(Options { for_command, ..options(3, None) }, waiter(), at(0));
+        let mut w = Waiting::new(
+            Options {
+                for_command,
+                ..options(3, None)
+            },
+            waiter(),
+            at(0),
+        );
         w.on(Event::Tick, at(0), 0.5);
-        assert_eq!(w.on(event(attempt.clone()), at(1), 0.5), [Action::Undo(next)]);
+        assert_eq!(
+            w.on(event(attempt.clone()), at(1), 0.5),
+            [Action::Undo(next)]
+        );
     }
 }
 
@@ -282,27 +440,62 @@ fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
     next.on(Event::Tick, at(2000), 0.5);
     next.on(event(by(token(8))), at(2000), 0.5);
     next.on(Event::Undone { subscribed: 3 }, at(2000), 0.5);
-    assert_eq!(next.on(Event::NotJoined(Unjoined::Refused), at(2000), 0.5), [], "it is another one");
-    assert!(matches!(refused(&mut w, Unjoined::Refused, 2000)[..], [Action::GiveUp(Reason::OuterUnreachable(_))]));
+    assert_eq!(
+        next.on(Event::NotJoined(Unjoined::Refused), at(2000), 0.5),
+        [],
+        "it is another one"
+    );
+    assert!(matches!(
+        refused(&mut w, Unjoined::Refused, 2000)[..],
+        [Action::GiveUp(Reason::OuterUnreachable(_))]
+    ));
     assert_eq!(said(&refused(&mut other, Unjoined::Silent, 2000)).len(), 1);
-    assert_eq!(refused(&mut other, Unjoined::Refused, 3000), [], "it was there");
+    assert_eq!(
+        refused(&mut other, Unjoined::Refused, 3000),
+        [],
+        "it was there"
+    );
     fail(&mut other, &tried(busy()), at(4000));
-    assert_eq!(refused(&mut other, Unjoined::Refused, 20_000), [], "another had it");
+    assert_eq!(
+        refused(&mut other, Unjoined::Refused, 20_000),
+        [],
+        "another had it"
+    );
 }
 
 #[test]
 fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
     let mut w = waiting(3, Some(ms(500)));
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))))), at(1), 0.5);
+    w.on(
+        event(tried(Err(Reason::Blocked(Blocked::Busy(holder(
+            outer(),
+            ms(7000),
+        )))))),
+        at(1),
+        0.5,
+    );
     w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
     w.on(Event::NotJoined(Unjoined::Silent), at(499), 0.5);
     let actions = w.on(Event::Tick, w.wake_at(), 0.5);
-    assert!(matches!(actions[..], [Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]), "{actions:?}");
+    assert!(
+        matches!(
+            actions[..],
+            [Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]
+        ),
+        "{actions:?}"
+    );
     // A majority has named it, so the nodes are there.
     let mut w = waiting(3, None);
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))))), at(1), 0.5);
+    w.on(
+        event(tried(Err(Reason::Blocked(Blocked::Busy(holder(
+            outer(),
+            ms(7000),
+        )))))),
+        at(1),
+        0.5,
+    );
     w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
     w.on(Event::NotJoined(Unjoined::Silent), at(10_500), 0.5);
     assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
@@ -316,16 +509,46 @@ fn nodes_must_have_been_up_for_the_longest_lease_that_was_met() {
     };
     let mut w = waiting(3, None);
     assert_eq!(asked(&w.on(Event::Tick, at(0), 0.5)), Some(TTL));
-    w.on(event(Tried { longest_ttl: TTL * 3, ..tried(busy()) }), at(0), 0.5);
-    assert_eq!(asked(&w.on(Event::Undone { subscribed: 3 }, at(0), 0.5)), Some(TTL * 3));
+    w.on(
+        event(Tried {
+            longest_ttl: TTL * 3,
+            ..tried(busy())
+        }),
+        at(0),
+        0.5,
+    );
+    assert_eq!(
+        asked(&w.on(Event::Undone { subscribed: 3 }, at(0), 0.5)),
+        Some(TTL * 3)
+    );
     w.on(event(tried(busy())), at(0), 0.5);
     w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
-    assert_eq!(asked(&w.on(Event::Tick, w.wake_at(), 0.5)), Some(TTL * 3), "it is not forgotten");
-    assert_eq!(asked(&waiting(1, None).on(Event::Tick, at(0), 0.5)), None, "a single node is not asked");
-    let off = Options { restart_guard: RestartGuard::Off, ..options(3, None) };
-    assert_eq!(asked(&Waiting::new(off, waiter(), at(0)).on(Event::Tick, at(0), 0.5)), Some(Duration::ZERO));
-    let on = Options { restart_guard: RestartGuard::For(TTL), ..options(1, None) };
-    assert_eq!(asked(&Waiting::new(on, waiter(), at(0)).on(Event::Tick, at(0), 0.5)), Some(TTL));
+    assert_eq!(
+        asked(&w.on(Event::Tick, w.wake_at(), 0.5)),
+        Some(TTL * 3),
+        "it is not forgotten"
+    );
+    assert_eq!(
+        asked(&waiting(1, None).on(Event::Tick, at(0), 0.5)),
+        None,
+        "a single node is not asked"
+    );
+    let off = Options {
+        restart_guard: RestartGuard::Off,
+        ..options(3, None)
+    };
+    assert_eq!(
+        asked(&Waiting::new(off, waiter(), at(0)).on(Event::Tick, at(0), 0.5)),
+        Some(Duration::ZERO)
+    );
+    let on = Options {
+        restart_guard: RestartGuard::For(TTL),
+        ..options(1, None)
+    };
+    assert_eq!(
+        asked(&Waiting::new(on, waiter(), at(0)).on(Event::Tick, at(0), 0.5)),
+        Some(TTL)
+    );
 }
 
 #[test]
@@ -340,13 +563,24 @@ fn a_signal_leaves_nothing_behind_at_any_time() {
     assert_eq!(ends(&mut paused(&tried(busy()))), [Action::Leave]);
     let mut w = waiting(3, None);
     w.on(Event::Tick, at(0), 0.5);
-    w.on(event(tried(Err(Reason::Blocked(Blocked::Busy(holder(outer(), ms(7000))))))), at(0), 0.5);
+    w.on(
+        event(tried(Err(Reason::Blocked(Blocked::Busy(holder(
+            outer(),
+            ms(7000),
+        )))))),
+        at(0),
+        0.5,
+    );
     w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
     assert_eq!(ends(&mut w), []);
     let mut w = paused(&tried(busy()));
     w.on(Event::Tick, w.wake_at(), 0.5);
     w.on(event(tried(Ok(Fence::FIRST))), at(0), 0.5);
-    assert_eq!(ends(&mut w), [], "a lock that is held is left to its holder");
+    assert_eq!(
+        ends(&mut w),
+        [],
+        "a lock that is held is left to its holder"
+    );
 }
 
 #[test]
@@ -363,9 +597,15 @@ fn a_pause_shows_the_party_that_blocks_and_the_waiters_ahead() {
 #[test]
 fn a_lock_that_an_outer_rlock_has_parked_is_waited_for() {
     let occupant = |parked| {
-        let details = Details { parked, ..Details::default() };
+        let details = Details {
+            parked,
+            ..Details::default()
+        };
         Occupant::new(OccupantKind::Holder(outer(), details), Some(ms(800)))
     };
     let w = waiting(1, None);
-    assert_eq!([w.outer(&occupant(false)), w.outer(&occupant(true))], [Some(outer()), None]);
+    assert_eq!(
+        [w.outer(&occupant(false)), w.outer(&occupant(true))],
+        [Some(outer()), None]
+    );
 }

@@ -1,4 +1,5 @@
-//! One sentinel's answer to the question which server is the primary of a service, read from its replies. Pure.
+//! One sentinel's answer to the question which server is the primary of a service, read from its
+//! replies. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -53,16 +54,29 @@ impl Location {
     pub(super) fn new(host: &[u8], port: &[u8]) -> Option<Self> {
         let host = std::str::from_utf8(host).ok().filter(|host| {
             let is_odd = |c: char| c.is_whitespace() || "/?#@%,\\[]<>^|".contains(c);
-            !host.is_empty() && host.len() <= LONGEST_HOST && !host.contains(is_odd) && escape::text(host) == *host
+            !host.is_empty()
+                && host.len() <= LONGEST_HOST
+                && !host.contains(is_odd)
+                && escape::text(host) == *host
         })?;
-        let port = std::str::from_utf8(port).ok()?.parse().ok().filter(|port| *port > 0)?;
-        Some(Self { host: host.to_owned(), port })
+        let port = std::str::from_utf8(port)
+            .ok()?
+            .parse()
+            .ok()
+            .filter(|port| *port > 0)?;
+        Some(Self {
+            host: host.to_owned(),
+            port,
+        })
     }
 
-    /// Returns the new primary, if `message` announces a switch of `service`: `service old-host old-port new-host new-port`.
+    /// Returns the new primary, if `message` announces a switch of `service`:
+    /// `service old-host old-port new-host new-port`.
     pub(super) fn of_switch(message: &[u8], service: &str) -> Option<Self> {
         // The name may contain spaces; the four words behind it do not.
-        let words = message.strip_prefix(service.as_bytes())?.strip_prefix(b" ")?;
+        let words = message
+            .strip_prefix(service.as_bytes())?
+            .strip_prefix(b" ")?;
         match words.split(|byte| *byte == b' ').collect::<Vec<_>>()[..] {
             [_, _, host, port] => Self::new(host, port),
             _ => None,
@@ -76,19 +90,28 @@ impl fmt::Display for Location {
     }
 }
 
-/// Reads the replies of one sentinel to the question for the address, to that for the state, and to that for the address again.
+/// Reads the replies of one sentinel to the question for the address, to that for the state, and to
+/// that for the address again.
 ///
-/// The state has the epoch, and it may change between two questions: an address that was asked for before and after belongs to
-/// it.
-pub(super) fn read(before: Result<Value, Fault>, state: Result<Value, Fault>, after: Result<Value, Fault>) -> Answer {
+/// The state has the epoch, and it may change between two questions: an address that was asked for
+/// before and after belongs to it.
+pub(super) fn read(
+    before: Result<Value, Fault>,
+    state: Result<Value, Fault>,
+    after: Result<Value, Fault>,
+) -> Answer {
     match (before, state, after) {
         (Ok(Value::Nil), ..) => Answer::NoService,
         (Ok(before), Ok(state), Ok(after)) => match naming(&before, &state) {
-            Some(_) if before != after => {
-                Answer::Failed(Fault::new(FaultKind::Unavailable, "a failover is passing there"))
-            }
+            Some(_) if before != after => Answer::Failed(Fault::new(
+                FaultKind::Unavailable,
+                "a failover is passing there",
+            )),
             Some(naming) => Answer::Names(naming),
-            None => Answer::Failed(Fault::new(FaultKind::Unknown, "unexpected reply to SENTINEL MASTER")),
+            None => Answer::Failed(Fault::new(
+                FaultKind::Unknown,
+                "unexpected reply to SENTINEL MASTER",
+            )),
         },
         (Err(fault), ..) | (_, Err(fault), _) | (.., Err(fault)) => explained(fault),
     }
@@ -107,15 +130,19 @@ fn explained(fault: Fault) -> Answer {
 }
 
 fn naming(address: &Value, state: &Value) -> Option<Naming> {
-    let [host, port] = array(address)? else { return None };
+    let [host, port] = array(address)? else {
+        return None;
+    };
     let primary = Location::new(bulk(host)?, bulk(port)?)?;
     let field = |name: &str| field(state, name.as_bytes());
     let number = |name: &str| std::str::from_utf8(field(name)?).ok()?.parse::<u64>().ok();
-    // While its failover ends, a sentinel names the new primary, and shows the state of the old one.
+    // While its failover ends, a sentinel names the new primary, and shows the state of the old
+    // one.
     let is_meant = Location::new(field("ip")?, field("port")?).as_ref() == Some(&primary);
     let is_primary = field("role-reported").is_none_or(|role| role == b"master");
-    let age =
-        number("role-reported-time").filter(|_| is_meant && is_primary).map_or(Duration::ZERO, Duration::from_millis);
+    let age = number("role-reported-time")
+        .filter(|_| is_meant && is_primary)
+        .map_or(Duration::ZERO, Duration::from_millis);
     Some(Naming {
         primary,
         epoch: number("config-epoch")?,
@@ -129,7 +156,9 @@ fn naming(address: &Value, state: &Value) -> Option<Naming> {
 fn field<'a>(state: &'a Value, name: &[u8]) -> Option<&'a [u8]> {
     let value = match state {
         Value::Map(pairs) => &pairs.iter().find(|(key, _)| bulk(key) == Some(name))?.1,
-        Value::Array(words) => &words.chunks_exact(2).find(|pair| bulk(&pair[0]) == Some(name))?[1],
+        Value::Array(words) => &words
+            .chunks_exact(2)
+            .find(|pair| bulk(&pair[0]) == Some(name))?[1],
         _ => return None,
     };
     bulk(value)
@@ -157,18 +186,40 @@ mod tests {
             ("down-after-milliseconds", "1000"),
             ("num-other-sentinels", "2"),
         ];
-        fields.map(|(name, value)| (bulk(name), bulk(value))).to_vec()
+        fields
+            .map(|(name, value)| (bulk(name), bulk(value)))
+            .to_vec()
     }
 
     #[test]
     fn both_protocols_are_read_and_an_age_belongs_to_the_primary_that_is_named() {
-        let flat = |port| Value::Array(state(port).into_iter().flat_map(|(name, value)| [name, value]).collect());
+        let flat = |port| {
+            Value::Array(
+                state(port)
+                    .into_iter()
+                    .flat_map(|(name, value)| [name, value])
+                    .collect(),
+            )
+        };
         for told in [Value::Map(state("6379")), flat("6379")] {
-            let Answer::Names(naming) = read(Ok(address("6379")), Ok(told), Ok(address("6379"))) else { panic!() };
-            assert_eq!((naming.primary.port, naming.epoch, naming.age.as_secs()), (6379, 7, 4));
-            assert_eq!((naming.down_after, naming.others), (Some(Duration::from_secs(1)), Some(2)));
+            let Answer::Names(naming) = read(Ok(address("6379")), Ok(told), Ok(address("6379")))
+            else {
+                panic!()
+            };
+            assert_eq!(
+                (naming.primary.port, naming.epoch, naming.age.as_secs()),
+                (6379, 7, 4)
+            );
+            assert_eq!(
+                (naming.down_after, naming.others),
+                (Some(Duration::from_secs(1)), Some(2))
+            );
         }
-        let Answer::Names(naming) = read(Ok(address("6380")), Ok(flat("6379")), Ok(address("6380"))) else { panic!() };
+        let Answer::Names(naming) =
+            read(Ok(address("6380")), Ok(flat("6379")), Ok(address("6380")))
+        else {
+            panic!()
+        };
         assert_eq!(naming.age, Duration::ZERO, "the state is the old primary's");
         let moving = read(Ok(address("6379")), Ok(flat("6379")), Ok(address("6380")));
         assert!(matches!(moving, Answer::Failed(fault) if fault.kind == FaultKind::Unavailable));
@@ -176,24 +227,63 @@ mod tests {
 
     #[test]
     fn a_reply_that_no_sentinel_sends_names_nothing() {
-        assert_eq!(read(Ok(Value::Nil), Ok(Value::Nil), Ok(Value::Nil)), Answer::NoService);
-        for odd in
-            [address("0"), address("70000"), address("x"), Value::Okay, Value::Array(vec![bulk("a b"), bulk("1")])]
-        {
-            assert!(matches!(read(Ok(odd.clone()), Ok(Value::Map(state("1"))), Ok(odd)), Answer::Failed(_)));
+        assert_eq!(
+            read(Ok(Value::Nil), Ok(Value::Nil), Ok(Value::Nil)),
+            Answer::NoService
+        );
+        for odd in [
+            address("0"),
+            address("70000"),
+            address("x"),
+            Value::Okay,
+            Value::Array(vec![bulk("a b"), bulk("1")]),
+        ] {
+            assert!(matches!(
+                read(Ok(odd.clone()), Ok(Value::Map(state("1"))), Ok(odd)),
+                Answer::Failed(_)
+            ));
         }
-        let unknown = || Err(Fault::new(FaultKind::Unfit, "ERR No such master with that name"));
-        assert_eq!(read(Ok(address("1")), unknown(), Ok(address("1"))), Answer::NoService);
-        let server = || Err(Fault::new(FaultKind::Unfit, "ERR unknown command 'SENTINEL'"));
-        assert!(matches!(read(server(), server(), server()), Answer::Failed(fault) if fault.why.contains("redis://")));
+        let unknown = || {
+            Err(Fault::new(
+                FaultKind::Unfit,
+                "ERR No such master with that name",
+            ))
+        };
+        assert_eq!(
+            read(Ok(address("1")), unknown(), Ok(address("1"))),
+            Answer::NoService
+        );
+        let server = || {
+            Err(Fault::new(
+                FaultKind::Unfit,
+                "ERR unknown command 'SENTINEL'",
+            ))
+        };
+        assert!(
+            matches!(read(server(), server(), server()), Answer::Failed(fault) if fault.why.contains("redis://"))
+        );
     }
 
     #[test]
     fn a_switch_of_another_service_is_none_of_ours() {
-        let switch = |message: &str| Location::of_switch(message.as_bytes(), "svc").map(|there| there.to_string());
-        assert_eq!(switch("svc 10.0.0.4 6379 10.0.0.5 6380"), Some("10.0.0.5:6380".to_owned()));
-        assert_eq!(switch("svc ::1 6379 ::2 6380"), Some("[::2]:6380".to_owned()));
-        for other in ["svc2 10.0.0.4 6379 10.0.0.5 6380", "other 10.0.0.4 6379 10.0.0.5 6380", "svc", "svc 1 2 3", ""] {
+        let switch = |message: &str| {
+            Location::of_switch(message.as_bytes(), "svc").map(|there| there.to_string())
+        };
+        assert_eq!(
+            switch("svc 10.0.0.4 6379 10.0.0.5 6380"),
+            Some("10.0.0.5:6380".to_owned())
+        );
+        assert_eq!(
+            switch("svc ::1 6379 ::2 6380"),
+            Some("[::2]:6380".to_owned())
+        );
+        for other in [
+            "svc2 10.0.0.4 6379 10.0.0.5 6380",
+            "other 10.0.0.4 6379 10.0.0.5 6380",
+            "svc",
+            "svc 1 2 3",
+            "",
+        ] {
             assert_eq!(switch(other), None, "{other}");
         }
     }

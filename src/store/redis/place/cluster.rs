@@ -1,12 +1,15 @@
 //! The members of a cluster, and the map by which each slot leads to a primary.
 //!
-//! 1. The map is fetched from a seed, or from a member of the last map. Nothing else leads to a server: `MOVED` only says that
-//!    the map is old.
-//! 2. It is fetched anew when a member sends a request away, and before a server is connected to that was silent.
-//! 3. A reply that matters counts only if another member's new map still names that server. One that was stopped runs what it was
-//!    sent when it resumes, and takes requests until it hears that another has taken over. Its replica is asked first: the one that
-//!    takes over knows it before all others.
-//! 4. Callers that need a map at the same time share one. The connection to a member that told it is kept for the next question.
+//! 1. The map is fetched from a seed, or from a member of the last map. Nothing else leads to a
+//!    server: `MOVED` only says that the map is old.
+//! 2. It is fetched anew when a member sends a request away, and before a server is connected to
+//!    that was silent.
+//! 3. A reply that matters counts only if another member's new map still names that server. One
+//!    that was stopped runs what it was sent when it resumes, and takes requests until it hears
+//!    that another has taken over. Its replica is asked first: the one that takes over knows it
+//!    before all others.
+//! 4. Callers that need a map at the same time share one. The connection to a member that told it
+//!    is kept for the next question.
 //!
 //! The rules are those of `slots`. Here questions go out, and answers come in.
 
@@ -35,8 +38,8 @@ const HEAD_START: Duration = Duration::from_millis(50);
 /// Number of members that are asked for one map.
 const MOST_ASKED: usize = 16;
 
-/// Number of connections that are kept for the next question: the locks of one run may have several primaries, and a primary does
-/// not confirm itself.
+/// Number of connections that are kept for the next question: the locks of one run may have several
+/// primaries, and a primary does not confirm itself.
 const MOST_KEPT: usize = 4;
 
 /// A cluster, and the map that was fetched last.
@@ -62,7 +65,8 @@ struct Told {
 }
 
 impl Told {
-    /// Whether another server than `primary` told it. A seed that the map does not name may be `primary` by another name.
+    /// Whether another server than `primary` told it. A seed that the map does not name may be
+    /// `primary` by another name.
     fn may_confirm(&self, primary: &Location) -> bool {
         self.teller != *primary && self.map.has(&self.teller)
     }
@@ -82,7 +86,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the primary that serves `slot`. The map is fetched if there is none, or if that primary was silent.
+    /// Returns the primary that serves `slot`. The map is fetched if there is none, or if that
+    /// primary was silent.
     pub(super) async fn find(self: &Arc<Self>, slot: Slot) -> Result<Arc<Site>, Fault> {
         if let Some(site) = self.site_of(slot).filter(|site| !site.is_suspect()) {
             return Ok(site);
@@ -101,17 +106,24 @@ impl Cluster {
     /// Returns all primaries that serve slots.
     pub(super) async fn primaries(self: &Arc<Self>) -> Result<Vec<Arc<Site>>, Fault> {
         self.asked_from_now(self.all(None), |_| true).await?;
-        Ok(self.map().primaries().into_iter().map(|location| self.site(location)).collect())
+        Ok(self
+            .map()
+            .primaries()
+            .into_iter()
+            .map(|location| self.site(location))
+            .collect())
     }
 
     /// Whether `site` serves `slot` by the map that was fetched last.
     pub(super) fn is_current(&self, site: &Site, slot: Slot) -> bool {
-        site.location().is_some_and(|location| self.map.borrow().primary(slot) == Some(location))
+        site.location()
+            .is_some_and(|location| self.map.borrow().primary(slot) == Some(location))
     }
 
     /// Whether `site` is a server of the map that was fetched last.
     pub(in crate::store) fn is_member(&self, site: &Site) -> bool {
-        site.location().is_some_and(|location| self.map.borrow().has(location))
+        site.location()
+            .is_some_and(|location| self.map.borrow().has(location))
     }
 
     /// Returns the primary that serves `slot` by the map that was fetched last.
@@ -125,16 +137,25 @@ impl Cluster {
         let mut map = self.map.subscribe();
         let known = map.borrow().primary(slot).cloned();
         Box::pin(async move {
-            let _ = map.wait_for(|map| map.primary(slot) != known.as_ref()).await;
+            let _ = map
+                .wait_for(|map| map.primary(slot) != known.as_ref())
+                .await;
         })
     }
 
     /// Says whether the server of `source`, which has answered by now, still served its slot then.
-    pub(super) async fn confirm(self: &Arc<Self>, source: &Source, primary: &Primary) -> Confirmation {
-        let (site, Some(slot)) = (&source.site, source.slot) else { return Confirmation::Present };
+    pub(super) async fn confirm(
+        self: &Arc<Self>,
+        source: &Source,
+        primary: &Primary,
+    ) -> Confirmation {
+        let (site, Some(slot)) = (&source.site, source.slot) else {
+            return Confirmation::Present;
+        };
         if source.is_detour && source.is_late {
             // The map names neither the member to which the slot goes nor its replica.
-            let why = format!("the answer came late, and slot {slot} is on its way to another server");
+            let why =
+                format!("the answer came late, and slot {slot} is on its way to another server");
             return Confirmation::Unknown(Fault::new(FaultKind::Unavailable, why));
         }
         let replicas = self.map().replicas(slot).to_vec();
@@ -144,8 +165,9 @@ impl Cluster {
             return Confirmation::Present;
         }
         let location = primary.location.clone();
-        let fits =
-            move |told: &Told| told.may_confirm(&location) && (replicas.is_empty() || replicas.contains(&told.teller));
+        let fits = move |told: &Told| {
+            told.may_confirm(&location) && (replicas.is_empty() || replicas.contains(&told.teller))
+        };
         match self.asked_from_now(others, fits).await {
             Err(fault) => Confirmation::Unknown(fault),
             Ok(Told { teller, map }) => {
@@ -165,28 +187,50 @@ impl Cluster {
 
     /// Fetches a map that leads `slot` on from `site`, which has sent a request away.
     pub(in crate::store) async fn leave(&self, slot: Slot, site: &Site) -> Result<(), Fault> {
-        let Some(accused) = site.location() else { return Ok(()) };
+        let Some(accused) = site.location() else {
+            return Ok(());
+        };
         let _turn = self.questions.turn().await;
         let last = self.map();
         if last.primary(slot).is_some_and(|primary| primary != accused) {
             return Ok(());
         }
         // It is the first to know. Its word alone leads to members only.
-        let all = [accused.clone()].into_iter().chain(self.all(Some(accused))).collect();
-        self.fetch(all, |teller, map| map.leads_on(slot, accused, teller, &last)).await.map(drop)
+        let all = [accused.clone()]
+            .into_iter()
+            .chain(self.all(Some(accused)))
+            .collect();
+        self.fetch(all, |teller, map| {
+            map.leads_on(slot, accused, teller, &last)
+        })
+        .await
+        .map(drop)
     }
 
-    /// Returns the member `there`, to which `site` has sent a request, if another member knows it too.
-    pub(in crate::store) async fn member(&self, there: &Location, site: &Site) -> Result<Arc<Site>, Fault> {
+    /// Returns the member `there`, to which `site` has sent a request, if another member knows it
+    /// too.
+    pub(in crate::store) async fn member(
+        &self,
+        there: &Location,
+        site: &Site,
+    ) -> Result<Arc<Site>, Fault> {
         if self.map().has(there) || self.seeds.contains(there) {
             return Ok(self.site(there));
         }
-        let mut fault = Fault::new(FaultKind::Unavailable, format!("{there} is no member of the cluster"));
+        let mut fault = Fault::new(
+            FaultKind::Unavailable,
+            format!("{there} is no member of the cluster"),
+        );
         for other in self.all(site.location()) {
             match self.listed(&other, there).await {
                 Ok(true) => return Ok(self.site(there)),
                 Ok(false) => {}
-                Err(why) => fault = Fault { kind: FaultKind::Unavailable, ..why },
+                Err(why) => {
+                    fault = Fault {
+                        kind: FaultKind::Unavailable,
+                        ..why
+                    }
+                }
             }
         }
         Err(fault)
@@ -200,8 +244,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the answer to a question that is sent after this call, to `members` one after another. Callers that come at the same
-    /// time share one, if it `fits` them.
+    /// Returns the answer to a question that is sent after this call, to `members` one after
+    /// another. Callers that come at the same time share one, if it `fits` them.
     async fn asked_from_now(
         self: &Arc<Self>,
         members: Vec<Location>,
@@ -209,12 +253,18 @@ impl Cluster {
     ) -> Result<Told, Fault> {
         let cluster = Arc::clone(self);
         let ask = async move { cluster.fetch(members, |_, _| true).await };
-        self.questions.answer(move |told| told.as_ref().map_or(true, &fits), ask).await
+        self.questions
+            .answer(move |told| told.as_ref().map_or(true, &fits), ask)
+            .await
     }
 
-    /// Asks `members` one after another, and adopts the first map that is wanted. Ends a quarter before the limit, so that the
-    /// caller says who was silent, not just that time is over.
-    async fn fetch(&self, members: Vec<Location>, is_wanted: impl Fn(&Location, &Map) -> bool) -> Result<Told, Fault> {
+    /// Asks `members` one after another, and adopts the first map that is wanted. Ends a quarter
+    /// before the limit, so that the caller says who was silent, not just that time is over.
+    async fn fetch(
+        &self,
+        members: Vec<Location>,
+        is_wanted: impl Fn(&Location, &Map) -> bool,
+    ) -> Result<Told, Fault> {
         let ends = clock::now() + self.limit / 4 * 3;
         let pause = HEAD_START.min(self.limit / 8);
         let (mut asked, mut faults) = (FuturesUnordered::new(), Vec::new());
@@ -222,11 +272,18 @@ impl Cluster {
         loop {
             asked.extend(rest.next().map(|member| self.ask(member)));
             let is_last = rest.len() == 0;
-            let until = if is_last { ends } else { ends.min(clock::now() + pause) };
+            let until = if is_last {
+                ends
+            } else {
+                ends.min(clock::now() + pause)
+            };
             match clock::until(until, asked.next()).await {
                 Some(Some((teller, Ok((client, map))))) if is_wanted(&teller, &map) => {
                     self.keep(teller.clone(), client);
-                    return Ok(Told { teller, map: self.adopt(map) });
+                    return Ok(Told {
+                        teller,
+                        map: self.adopt(map),
+                    });
                 }
                 Some(Some((teller, Err(fault)))) => faults.push((teller, fault)),
                 Some(None) if is_last => break,
@@ -251,7 +308,9 @@ impl Cluster {
         };
         let map = told.await.map_err(explained).and_then(|(client, told)| {
             let unread = || Fault::new(FaultKind::Unknown, "unexpected reply to CLUSTER SLOTS");
-            Map::read(&told, &member).map(|map| (client, map)).ok_or_else(unread)
+            Map::read(&told, &member)
+                .map(|map| (client, map))
+                .ok_or_else(unread)
         });
         (member, map)
     }
@@ -283,22 +342,40 @@ impl Cluster {
         map
     }
 
-    /// Returns the members and the seeds, without `left_out`. Each time they begin with another one, and those that were silent
-    /// come last.
+    /// Returns the members and the seeds, without `left_out`. Each time they begin with another
+    /// one, and those that were silent come last.
     fn all(&self, left_out: Option<&Location>) -> Vec<Location> {
         let map = self.map();
         let new = self.seeds.iter().filter(|seed| !map.has(seed));
-        self.in_turn(map.members().chain(new).filter(|one| Some(*one) != left_out).cloned().collect())
+        self.in_turn(
+            map.members()
+                .chain(new)
+                .filter(|one| Some(*one) != left_out)
+                .cloned()
+                .collect(),
+        )
     }
 
-    /// Returns the members that may confirm `primary`: those of the map, since a seed may be that server by another name. Its
-    /// `replicas` come first, and then those to which a connection is kept.
+    /// Returns the members that may confirm `primary`: those of the map, since a seed may be that
+    /// server by another name. Its `replicas` come first, and then those to which a connection is
+    /// kept.
     fn others(&self, primary: &Primary, replicas: &[Location]) -> Vec<Location> {
         let map = self.map();
-        let mut others = self.in_turn(map.members().filter(|member| **member != primary.location).cloned().collect());
+        let mut others = self.in_turn(
+            map.members()
+                .filter(|member| **member != primary.location)
+                .cloned()
+                .collect(),
+        );
         let kept = self.kept();
         let is_kept = |member: &Location| kept.iter().any(|(of, _)| of == member);
-        others.sort_by_key(|member| (self.site(member).is_suspect(), !replicas.contains(member), !is_kept(member)));
+        others.sort_by_key(|member| {
+            (
+                self.site(member).is_suspect(),
+                !replicas.contains(member),
+                !is_kept(member),
+            )
+        });
         others
     }
 
@@ -317,7 +394,11 @@ impl Cluster {
     fn site(&self, location: &Location) -> Arc<Site> {
         let mut sites = self.sites.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
-            let primary = Primary { location: location.clone(), epoch: None, since: None };
+            let primary = Primary {
+                location: location.clone(),
+                epoch: None,
+                since: None,
+            };
             Arc::new(Site::new((self.server_at)(location), Some(primary)))
         };
         Arc::clone(sites.entry(location.clone()).or_insert_with(new))
@@ -327,27 +408,41 @@ impl Cluster {
 /// The fault of a server that is asked for the map and is in no cluster.
 fn explained(fault: Fault) -> Fault {
     if fault.kind == FaultKind::Unfit && fault.why.contains("cluster support disabled") {
-        return Fault::new(FaultKind::Unfit, "it is in no cluster; write redis:// for a server");
+        return Fault::new(
+            FaultKind::Unfit,
+            "it is in no cluster; write redis:// for a server",
+        );
     }
     fault
 }
 
-/// The fault of members of which none told a map that is wanted. One that may answer later makes it a passing one.
+/// The fault of members of which none told a map that is wanted. One that may answer later makes it
+/// a passing one.
 fn no_map(faults: &[(Location, Fault)]) -> Fault {
     let lasts = |kind| matches!(kind, FaultKind::Refused | FaultKind::Unfit);
     let kind = match faults.first() {
         Some((_, first)) if faults.iter().all(|(_, fault)| lasts(fault.kind)) => first.kind,
         _ => FaultKind::Unavailable,
     };
-    let whys: Vec<String> = faults.iter().map(|(member, fault)| format!("{member}: {fault}")).collect();
+    let whys: Vec<String> = faults
+        .iter()
+        .map(|(member, fault)| format!("{member}: {fault}"))
+        .collect();
     let why = if whys.is_empty() {
         "the members of the cluster do not answer, or disagree".to_owned()
     } else {
         whys.join(", ")
     };
-    let first = faults.iter().find(|(_, fault)| fault.remedy.is_some()).map(|(_, fault)| fault);
+    let first = faults
+        .iter()
+        .find(|(_, fault)| fault.remedy.is_some())
+        .map(|(_, fault)| fault);
     let (remedy, denied) = first.map_or((None, None), |fault| (fault.remedy, fault.denied));
-    Fault { remedy, denied, ..Fault::new(kind, why) }
+    Fault {
+        remedy,
+        denied,
+        ..Fault::new(kind, why)
+    }
 }
 
 #[cfg(test)]
@@ -357,21 +452,46 @@ mod tests {
 
     #[test]
     fn a_server_does_not_confirm_itself() {
-        let at = |port: u16| Location { host: "h".to_owned(), port };
-        let server = |port: u16| Value::Array(vec![Value::BulkString(b"h".to_vec()), Value::Int(port.into())]);
-        let range = Value::Array(vec![Value::Int(0), Value::Int(16_383), server(1), server(2)]);
+        let at = |port: u16| Location {
+            host: "h".to_owned(),
+            port,
+        };
+        let server = |port: u16| {
+            Value::Array(vec![
+                Value::BulkString(b"h".to_vec()),
+                Value::Int(port.into()),
+            ])
+        };
+        let range = Value::Array(vec![
+            Value::Int(0),
+            Value::Int(16_383),
+            server(1),
+            server(2),
+        ]);
         let map = Arc::new(Map::read(&Value::Array(vec![range]), &at(1)).unwrap());
-        let told = |teller| Told { teller: at(teller), map: Arc::clone(&map) };
+        let told = |teller| Told {
+            teller: at(teller),
+            map: Arc::clone(&map),
+        };
         assert!(told(2).may_confirm(&at(1)));
         assert!(!told(1).may_confirm(&at(1)), "it is that server");
-        assert!(!told(3).may_confirm(&at(1)), "it may be that server by another name");
+        assert!(
+            !told(3).may_confirm(&at(1)),
+            "it may be that server by another name"
+        );
     }
 
     #[test]
     fn only_members_that_all_refuse_us_for_good_make_the_address_unfit() {
         let kind = |kinds: &[FaultKind]| {
-            let location = Location { host: "h".to_owned(), port: 1 };
-            let faults: Vec<_> = kinds.iter().map(|kind| (location.clone(), Fault::new(*kind, "why"))).collect();
+            let location = Location {
+                host: "h".to_owned(),
+                port: 1,
+            };
+            let faults: Vec<_> = kinds
+                .iter()
+                .map(|kind| (location.clone(), Fault::new(*kind, "why")))
+                .collect();
             no_map(&faults).kind
         };
         assert_eq!(kind(&[Unfit, Refused]), Unfit);

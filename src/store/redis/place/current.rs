@@ -29,17 +29,23 @@ struct State {
 
 impl Current {
     pub(super) fn new(service: String) -> Self {
-        Self { service, state: watch::Sender::default() }
+        Self {
+            service,
+            state: watch::Sender::default(),
+        }
     }
 
-    /// Records that `site` was found. `switches`: their number when the question was asked. If one was announced since, the
-    /// answers may be older than it, and the next request asks again.
+    /// Records that `site` was found. `switches`: their number when the question was asked. If one
+    /// was announced since, the answers may be older than it, and the next request asks again.
     pub(super) fn set(&self, site: &Arc<Site>, switches: u64) {
         self.state.send_modify(|state| {
             if state.switches != switches {
                 return;
             }
-            let is_other = state.site.as_ref().is_some_and(|known| !known.is_same(site));
+            let is_other = state
+                .site
+                .as_ref()
+                .is_some_and(|known| !known.is_same(site));
             state.switches += u64::from(is_other);
             state.site = Some(Arc::clone(site));
         });
@@ -56,7 +62,11 @@ impl Current {
 
     /// Whether `site` is that server.
     pub(super) fn is(&self, site: &Site) -> bool {
-        self.state.borrow().site.as_ref().is_some_and(|known| known.is_same(site))
+        self.state
+            .borrow()
+            .site
+            .as_ref()
+            .is_some_and(|known| known.is_same(site))
     }
 
     /// Records that `site` was replaced.
@@ -70,12 +80,16 @@ impl Current {
         });
     }
 
-    /// Records a switch to `primary` that a sentinel has announced. Each announcement is news: a later one may be that of the
-    /// sentinel that makes a majority.
+    /// Records a switch to `primary` that a sentinel has announced. Each announcement is news: a
+    /// later one may be that of the sentinel that makes a majority.
     fn announced(&self, primary: &Location) {
         self.state.send_modify(|state| {
             state.switches += 1;
-            let is_it = |site: &Arc<Site>| site.primary.as_ref().is_some_and(|known| known.location == *primary);
+            let is_it = |site: &Arc<Site>| {
+                site.primary
+                    .as_ref()
+                    .is_some_and(|known| known.location == *primary)
+            };
             state.site = state.site.take().filter(is_it);
         });
     }
@@ -122,15 +136,31 @@ mod tests {
     use crate::store::redis::connect::Connector;
 
     fn site(port: u16, epoch: u64) -> Arc<Site> {
-        let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };
-        let location = Location { host: "h".to_owned(), port };
-        let primary = Some(Primary { location, epoch: Some(epoch), since: Some(Instant::from_nanos(0)) });
+        let endpoint = Endpoint::Tcp {
+            host: "h".to_owned(),
+            port,
+            tls: false,
+        };
+        let location = Location {
+            host: "h".to_owned(),
+            port,
+        };
+        let primary = Some(Primary {
+            location,
+            epoch: Some(epoch),
+            since: Some(Instant::from_nanos(0)),
+        });
         Arc::new(Site::new(Connector::new(endpoint.into()), primary))
     }
 
     fn says(current: &Arc<Current>, message: &str) {
-        let data = [SWITCHES, message].map(|text| Value::BulkString(text.as_bytes().to_vec())).to_vec();
-        current.hearing()(&PushInfo { kind: PushKind::Message, data });
+        let data = [SWITCHES, message]
+            .map(|text| Value::BulkString(text.as_bytes().to_vec()))
+            .to_vec();
+        current.hearing()(&PushInfo {
+            kind: PushKind::Message,
+            data,
+        });
     }
 
     #[test]
@@ -139,15 +169,24 @@ mod tests {
         current.set(&site(1, 7), current.switches());
         let mut moved = current.moved();
         says(&current, "other h 1 h 2");
-        assert!(current.is(&site(1, 7)) && (&mut moved).now_or_never().is_none(), "another service");
+        assert!(
+            current.is(&site(1, 7)) && (&mut moved).now_or_never().is_none(),
+            "another service"
+        );
         says(&current, "svc h 1 h 2");
         assert!(!current.is(&site(1, 7)) && current.site().is_none());
         assert!(moved.now_or_never().is_some());
         current.set(&site(2, 8), current.switches());
         let moved = current.moved();
         says(&current, "svc h 1 h 2");
-        assert!(current.is(&site(2, 8)), "the next sentinel announces the same");
-        assert!(moved.now_or_never().is_some(), "with it there may be a majority");
+        assert!(
+            current.is(&site(2, 8)),
+            "the next sentinel announces the same"
+        );
+        assert!(
+            moved.now_or_never().is_some(),
+            "with it there may be a majority"
+        );
     }
 
     #[test]
@@ -168,7 +207,9 @@ mod tests {
         assert!(moved.now_or_never().is_none());
         let moved = current.moved();
         current.set(&site(1, 9), current.switches());
-        assert!(moved.now_or_never().is_some() && !current.is(&site(1, 7)) && current.is(&site(1, 9)));
+        assert!(
+            moved.now_or_never().is_some() && !current.is(&site(1, 7)) && current.is(&site(1, 9))
+        );
         current.leave(&site(1, 7));
         assert!(current.is(&site(1, 9)));
         current.leave(&site(1, 9));

@@ -1,11 +1,14 @@
-//! Where a node's server is. A [`Place`] resolves the node's address to a [`Site`], which labels each connection to it.
+//! Where a node's server is. A [`Place`] resolves the node's address to a [`Site`], which labels
+//! each connection to it.
 //!
 //! 1. [`Place::find`] returns the server that takes the requests from now on.
-//! 2. [`Place::confirm`] says whether a server that has answered was still the node's. A grant or a renewal counts only then.
+//! 2. [`Place::confirm`] says whether a server that has answered was still the node's. A grant or a
+//!    renewal counts only then.
 //! 3. [`Place::moved`] returns when another server has taken over.
 //! 4. In a cluster the server depends on the key, by its [`Slot`]. Every other place has no slots.
 //!
-//! Where a server is known only here and in `redis`: a layer above sees one node. No request is repeated here.
+//! Where a server is known only here and in `redis`: a layer above sees one node. No request is
+//! repeated here.
 
 mod answer;
 mod answers;
@@ -63,9 +66,11 @@ pub enum Survey {
     },
 }
 
-/// Does `work` in a task of its own. A caller that is polled no more, though it is not dropped, then keeps nothing locked that others
-/// wait for. Ends the work if it is dropped.
-pub(in crate::store) async fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+/// Does `work` in a task of its own. A caller that is polled no more, though it is not dropped,
+/// then keeps nothing locked that others wait for. Ends the work if it is dropped.
+pub(in crate::store) async fn apart<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> T {
     let mut task = JoinSet::new();
     task.spawn(work);
     match task.join_next().await {
@@ -109,7 +114,8 @@ impl Place {
         }
     }
 
-    /// Returns the servers that have the locks of this node between them. The caller limits the time.
+    /// Returns the servers that have the locks of this node between them. The caller limits the
+    /// time.
     pub async fn all(&self) -> Result<Vec<Arc<Site>>, Fault> {
         match self {
             Self::Cluster(cluster) => Box::pin(cluster.primaries()).await,
@@ -129,8 +135,12 @@ impl Place {
     /// Says whether the server of `source`, which has answered by now, was still the node's.
     pub async fn confirm(&self, source: &Source) -> Confirmation {
         match (self, &source.site.primary) {
-            (Self::Sentinel(sentinels), Some(primary)) => Box::pin(sentinels.confirm(&source.site, primary)).await,
-            (Self::Cluster(cluster), Some(primary)) => Box::pin(cluster.confirm(source, primary)).await,
+            (Self::Sentinel(sentinels), Some(primary)) => {
+                Box::pin(sentinels.confirm(&source.site, primary)).await
+            }
+            (Self::Cluster(cluster), Some(primary)) => {
+                Box::pin(cluster.confirm(source, primary)).await
+            }
             _ => Confirmation::Present,
         }
     }

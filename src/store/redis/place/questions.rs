@@ -7,7 +7,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::apart;
 
-/// One kind of question, and the answer to the last one. Questions are numbered, because two instants may be equal.
+/// One kind of question, and the answer to the last one. Questions are numbered, because two
+/// instants may be equal.
 pub(super) struct Questions<T>(Arc<Numbered<T>>);
 
 struct Numbered<T> {
@@ -19,7 +20,10 @@ struct Numbered<T> {
 
 impl<T> Default for Questions<T> {
     fn default() -> Self {
-        Self(Arc::new(Numbered { asked: AtomicU64::default(), last: Mutex::default() }))
+        Self(Arc::new(Numbered {
+            asked: AtomicU64::default(),
+            last: Mutex::default(),
+        }))
     }
 }
 
@@ -36,7 +40,8 @@ impl<T> Questions<T> {
 }
 
 impl<T: Clone + Send + 'static> Questions<T> {
-    /// Returns the answer to a question that is sent after this call. Callers that come at the same time share one, if it `fits` them.
+    /// Returns the answer to a question that is sent after this call. Callers that come at the same
+    /// time share one, if it `fits` them.
     pub(super) async fn answer(
         &self,
         fits: impl Fn(&T) -> bool + Send + 'static,
@@ -45,7 +50,10 @@ impl<T: Clone + Send + 'static> Questions<T> {
         let (questions, before) = (Arc::clone(&self.0), self.asked());
         apart(async move {
             let mut last = questions.last.lock().await;
-            if let Some((_, answer)) = last.as_ref().filter(|(number, answer)| *number > before && fits(answer)) {
+            if let Some((_, answer)) = last
+                .as_ref()
+                .filter(|(number, answer)| *number > before && fits(answer))
+            {
                 return answer.clone();
             }
             let number = questions.asked.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,8 +1,9 @@
 //! The sentinels that name a node's server: asked, and heard when they announce a switch.
 //!
-//! 1. A new connection to the server begins with the question where it is, so a connection that broke leads to the present one.
-//! 2. After a reply that matters the sentinels are asked again. A server that was replaced stays a writable primary for ten
-//!    seconds, and what it says then counts for nothing.
+//! 1. A new connection to the server begins with the question where it is, so a connection that
+//!    broke leads to the present one.
+//! 2. After a reply that matters the sentinels are asked again. A server that was replaced stays a
+//!    writable primary for ten seconds, and what it says then counts for nothing.
 //! 3. Each link to a sentinel listens for switches. It is opened again with the next question.
 //!
 //! The rules are those of `answers`. Here questions go out, and answers come in.
@@ -25,7 +26,8 @@ use crate::store::redis::connection::{Connection, Hearing, REPLY_LIMIT};
 use crate::store::redis::state::Effect;
 use crate::store::{Fault, FaultKind};
 
-/// Time for the other sentinels once a majority has named a primary. One of them may know of a later failover.
+/// Time for the other sentinels once a majority has named a primary. One of them may know of a
+/// later failover.
 const SETTLING: Duration = Duration::from_millis(15);
 
 /// The sentinels of a service, and the primary that they named last.
@@ -35,7 +37,8 @@ pub struct Sentinels {
     server_at: ServerAt,
     limit: Duration,
     pub(super) current: Arc<Current>,
-    /// To all sentinels at once. The answers serve each caller that came before the question was sent.
+    /// To all sentinels at once. The answers serve each caller that came before the question was
+    /// sent.
     questions: Questions<Round>,
 }
 
@@ -57,7 +60,12 @@ impl Sentinels {
         let current = Arc::new(Current::new(service.clone()));
         let sentinel = |(name, connector)| {
             let (hearing, link) = (current.hearing(), tokio::sync::Mutex::default());
-            Arc::new(Sentinel { name, connector, hearing, link })
+            Arc::new(Sentinel {
+                name,
+                connector,
+                hearing,
+                link,
+            })
         };
         Self {
             service,
@@ -79,8 +87,13 @@ impl Sentinels {
         Ok(site)
     }
 
-    /// Says whether the server of `primary`, which has answered by now, is the one that a majority of the sentinels names.
-    pub(super) async fn confirm(self: &Arc<Self>, site: &Arc<Site>, primary: &Primary) -> Confirmation {
+    /// Says whether the server of `primary`, which has answered by now, is the one that a majority
+    /// of the sentinels names.
+    pub(super) async fn confirm(
+        self: &Arc<Self>,
+        site: &Arc<Site>,
+        primary: &Primary,
+    ) -> Confirmation {
         let round = self.asked_from_now().await;
         let confirmation = self.answers(&round).confirm(primary);
         if matches!(confirmation, Confirmation::Replaced(_)) {
@@ -92,39 +105,67 @@ impl Sentinels {
     /// Asks the sentinels what they know.
     pub(super) async fn survey(self: &Arc<Self>) -> Survey {
         let round = self.asked_from_now().await;
-        let namings: Vec<Naming> = self.answers(&round).namings().map(|(_, naming)| naming.clone()).collect();
-        Survey::Sentinels { listed: self.all.len(), namings }
+        let namings: Vec<Naming> = self
+            .answers(&round)
+            .namings()
+            .map(|(_, naming)| naming.clone())
+            .collect();
+        Survey::Sentinels {
+            listed: self.all.len(),
+            namings,
+        }
     }
 
     fn site(&self, named: Naming, asked: Instant) -> Site {
         let connector = (self.server_at)(&named.primary);
-        let primary =
-            Primary { location: named.primary, epoch: Some(named.epoch), since: Some(asked.before(named.age)) };
+        let primary = Primary {
+            location: named.primary,
+            epoch: Some(named.epoch),
+            since: Some(asked.before(named.age)),
+        };
         Site::new(connector, Some(primary))
     }
 
     fn answers(&self, round: &Round) -> Answers<'_> {
         let names = self.all.iter().map(|sentinel| sentinel.name.as_str());
-        Answers { service: &self.service, of: names.zip(round.answers.iter().cloned()).collect() }
+        Answers {
+            service: &self.service,
+            of: names.zip(round.answers.iter().cloned()).collect(),
+        }
     }
 
-    /// Returns answers to a question that is sent after this call. Callers that come at the same time share one.
+    /// Returns answers to a question that is sent after this call. Callers that come at the same
+    /// time share one.
     async fn asked_from_now(self: &Arc<Self>) -> Round {
         let sentinels = Arc::clone(self);
-        let ask = async move { Round { begun: clock::now(), answers: sentinels.ask().await.into() } };
+        let ask = async move {
+            Round {
+                begun: clock::now(),
+                answers: sentinels.ask().await.into(),
+            }
+        };
         self.questions.answer(|_| true, ask).await
     }
 
-    /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was silent, not just that time
-    /// is over.
+    /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was
+    /// silent, not just that time is over.
     async fn ask(&self) -> Vec<Option<Answer>> {
         let (tell, mut told) = mpsc::unbounded_channel();
         for (number, sentinel) in self.all.iter().enumerate() {
-            let (sentinel, tell, service, limit) =
-                (Arc::clone(sentinel), tell.clone(), self.service.clone(), self.limit);
-            // A task of its own: a slow sentinel's link is set up, and its answer read, though a majority has answered before.
+            let (sentinel, tell, service, limit) = (
+                Arc::clone(sentinel),
+                tell.clone(),
+                self.service.clone(),
+                self.limit,
+            );
+            // A task of its own: a slow sentinel's link is set up, and its answer read, though a
+            // majority has answered before.
             tokio::spawn(async move {
-                let answer = clock::until(clock::now() + limit, Box::pin(sentinel.ask(&service, limit))).await;
+                let answer = clock::until(
+                    clock::now() + limit,
+                    Box::pin(sentinel.ask(&service, limit)),
+                )
+                .await;
                 let answer = answer.unwrap_or_else(|| Answer::Failed(Fault::timeout(limit)));
                 let _ = tell.send((number, answer));
             });
@@ -175,11 +216,16 @@ impl Sentinel {
         if let Some(open) = link.as_ref().filter(|open| open.state().is_of_use(limit)) {
             return Ok(open.clone());
         }
-        let connection = match self.connector.open(limit, REPLY_LIMIT, Some(Arc::clone(&self.hearing))).await {
+        let connection = match self
+            .connector
+            .open(limit, REPLY_LIMIT, Some(Arc::clone(&self.hearing)))
+            .await
+        {
             // A sentinel without RESP3: it answers questions, and its announcements are not heard.
-            Err(Fault { kind: FaultKind::Refused | FaultKind::Unfit, .. }) => {
-                self.connector.open(limit, REPLY_LIMIT, None).await?
-            }
+            Err(Fault {
+                kind: FaultKind::Refused | FaultKind::Unfit,
+                ..
+            }) => self.connector.open(limit, REPLY_LIMIT, None).await?,
             opened => opened?,
         };
         connection.subscribe(current::SWITCHES).await;

@@ -17,7 +17,8 @@ pub struct Site {
     pub connector: Connector,
     /// Its address and its failover; `None` if it is named by the node's own address.
     pub primary: Option<Primary>,
-    /// Whether it was silent, or could not be reached, since it was last confirmed. It is not connected to with an old map.
+    /// Whether it was silent, or could not be reached, since it was last confirmed. It is not
+    /// connected to with an old map.
     suspect: AtomicBool,
 }
 
@@ -46,13 +47,19 @@ pub struct Source {
 impl Site {
     /// A server that nothing is held against.
     pub fn new(connector: Connector, primary: Option<Primary>) -> Self {
-        Self { connector, primary, suspect: AtomicBool::default() }
+        Self {
+            connector,
+            primary,
+            suspect: AtomicBool::default(),
+        }
     }
 
     /// Whether this is the same server, and no failover was between the two.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         fn of(site: &Site) -> Option<(&Location, Option<u64>)> {
-            site.primary.as_ref().map(|primary| (&primary.location, primary.epoch))
+            site.primary
+                .as_ref()
+                .map(|primary| (&primary.location, primary.epoch))
         }
         of(self) == of(other)
     }
@@ -62,7 +69,8 @@ impl Site {
         self.primary.as_ref().map(|primary| &primary.location)
     }
 
-    /// Returns the time since this server became the primary; `None` if it did by no failover that is known.
+    /// Returns the time since this server became the primary; `None` if it did by no failover that
+    /// is known.
     pub fn age(&self) -> Option<Duration> {
         self.primary.as_ref().and_then(Primary::age)
     }
@@ -70,7 +78,10 @@ impl Site {
     /// Returns `fault` with the server's address, if the node's name does not tell it.
     pub fn named(&self, fault: Fault) -> Fault {
         match &self.primary {
-            Some(primary) => Fault { why: format!("primary {}: {}", primary.location, fault.why), ..fault },
+            Some(primary) => Fault {
+                why: format!("primary {}: {}", primary.location, fault.why),
+                ..fault
+            },
             None => fault,
         }
     }
@@ -107,6 +118,10 @@ impl Primary {
 impl fmt::Display for Primary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "primary {}", self.location)?;
-        if let Some(epoch) = self.epoch { write!(f, ", epoch {epoch}") } else { Ok(()) }
+        if let Some(epoch) = self.epoch {
+            write!(f, ", epoch {epoch}")
+        } else {
+            Ok(())
+        }
     }
 }

@@ -59,14 +59,22 @@ impl Map {
         };
         let mut map = Self::default();
         for entry in array(reply)? {
-            let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = array(entry)? else { return None };
+            let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = array(entry)?
+            else {
+                return None;
+            };
             let number = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS);
             let (first, last) = (number(first)?, number(last)?);
             let primary = location(primary)?;
             let known = replicas.iter().map(location).collect::<Option<Vec<_>>>()?;
             let known: Vec<Location> = known.into_iter().flatten().collect();
             map.members.extend(primary.iter().chain(&known).cloned());
-            map.ranges.push(Range { first, last, primary, replicas: known });
+            map.ranges.push(Range {
+                first,
+                last,
+                primary,
+                replicas: known,
+            });
         }
         map.ranges.sort_by_key(|range| range.first);
         // Two primaries of one slot: no member of a cluster says so.
@@ -91,7 +99,10 @@ impl Map {
 
     /// Returns all primaries that serve slots.
     pub(super) fn primaries(&self) -> BTreeSet<&Location> {
-        self.ranges.iter().filter_map(|range| range.primary.as_ref()).collect()
+        self.ranges
+            .iter()
+            .filter_map(|range| range.primary.as_ref())
+            .collect()
     }
 
     /// Returns the replicas of the primary that serves `slot`.
@@ -109,17 +120,28 @@ impl Map {
         self.members.contains(server)
     }
 
-    /// Whether this map leads on from `accused`, which has sent a request for `slot` away. `last` is the map that led there. The
-    /// word of `accused` itself counts only for a server that was known before: it does not lead out of the cluster.
-    pub(super) fn leads_on(&self, slot: Slot, accused: &Location, teller: &Location, last: &Self) -> bool {
-        let Some(primary) = self.primary(slot).filter(|primary| *primary != accused) else { return false };
+    /// Whether this map leads on from `accused`, which has sent a request for `slot` away. `last`
+    /// is the map that led there. The word of `accused` itself counts only for a server that was
+    /// known before: it does not lead out of the cluster.
+    pub(super) fn leads_on(
+        &self,
+        slot: Slot,
+        accused: &Location,
+        teller: &Location,
+        last: &Self,
+    ) -> bool {
+        let Some(primary) = self.primary(slot).filter(|primary| *primary != accused) else {
+            return false;
+        };
         teller != accused || last.has(primary)
     }
 }
 
 /// Reads the host and the port of a server of the map; `None` if it is none.
 fn server<'a>(told: &'a Value, asked: &'a Location) -> Option<(&'a [u8], i64)> {
-    let [host, Value::Int(port), ..] = array(told)? else { return None };
+    let [host, Value::Int(port), ..] = array(told)? else {
+        return None;
+    };
     let host = match host {
         // The member does not know how it is reached: as it was just now.
         Value::Nil => asked.host.as_bytes(),
@@ -130,12 +152,17 @@ fn server<'a>(told: &'a Value, asked: &'a Location) -> Option<(&'a [u8], i64)> {
     Some((host, *port))
 }
 
-/// Whether the reply to `CLUSTER NODES` lists `server`: `ID IP:PORT@BUS[,HOSTNAME] …` on a line. A member without slots is
-/// listed there alone.
+/// Whether the reply to `CLUSTER NODES` lists `server`: `ID IP:PORT@BUS[,HOSTNAME] …` on a line. A
+/// member without slots is listed there alone.
 pub(super) fn lists(nodes: &str, server: &Location) -> bool {
     nodes.lines().any(|line| {
-        let Some((address, names)) = line.split(' ').nth(1).and_then(|word| word.split_once('@')) else { return false };
-        let Some((ip, port)) = address.rsplit_once(':') else { return false };
+        let Some((address, names)) = line.split(' ').nth(1).and_then(|word| word.split_once('@'))
+        else {
+            return false;
+        };
+        let Some((ip, port)) = address.rsplit_once(':') else {
+            return false;
+        };
         let hostname = names.split(',').nth(1).unwrap_or_default();
         port == server.port.to_string() && (ip == server.host || hostname == server.host)
     })
@@ -146,11 +173,19 @@ mod tests {
     use super::*;
 
     fn at(port: u16) -> Location {
-        Location { host: "10.0.0.1".to_owned(), port }
+        Location {
+            host: "10.0.0.1".to_owned(),
+            port,
+        }
     }
 
     fn node(host: Value, port: i64) -> Value {
-        Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec()), Value::Array(vec![])])
+        Value::Array(vec![
+            host,
+            Value::Int(port),
+            Value::BulkString(b"id".to_vec()),
+            Value::Array(vec![]),
+        ])
     }
 
     fn host(name: &str) -> Value {
@@ -158,7 +193,12 @@ mod tests {
     }
 
     fn range(first: i64, last: i64, nodes: Vec<Value>) -> Value {
-        Value::Array([Value::Int(first), Value::Int(last)].into_iter().chain(nodes).collect())
+        Value::Array(
+            [Value::Int(first), Value::Int(last)]
+                .into_iter()
+                .chain(nodes)
+                .collect(),
+        )
     }
 
     fn map(ranges: Vec<Value>) -> Option<Map> {
@@ -173,12 +213,21 @@ mod tests {
 
     #[test]
     fn each_slot_has_the_primary_of_its_range_and_one_in_no_range_has_none() {
-        let map =
-            map(vec![range(5, 9, vec![node(host("a"), 1), node(host("b"), 2)]), range(0, 3, vec![node(host("c"), 3)])])
-                .unwrap();
+        let map = map(vec![
+            range(5, 9, vec![node(host("a"), 1), node(host("b"), 2)]),
+            range(0, 3, vec![node(host("c"), 3)]),
+        ])
+        .unwrap();
         let primary = |slot| map.primary(Slot(slot)).map(ToString::to_string);
-        assert_eq!([0, 3, 5, 9].map(|slot| primary(slot).unwrap()), ["c:3", "c:3", "a:1", "a:1"]);
-        assert!([4, 10, 16_383].iter().all(|slot| primary(*slot).is_none() && !map.is_served(Slot(*slot))));
+        assert_eq!(
+            [0, 3, 5, 9].map(|slot| primary(slot).unwrap()),
+            ["c:3", "c:3", "a:1", "a:1"]
+        );
+        assert!(
+            [4, 10, 16_383]
+                .iter()
+                .all(|slot| primary(*slot).is_none() && !map.is_served(Slot(*slot)))
+        );
         let names = |all: Vec<&Location>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(map.members().collect()), ["a:1", "b:2", "c:3"]);
         assert_eq!(names(map.primaries().into_iter().collect()), ["a:1", "c:3"]);
@@ -217,10 +266,22 @@ mod tests {
     #[test]
     fn a_member_that_sends_requests_away_leads_to_no_stranger() {
         let (last, slot) = (halves(1, 2), Slot(7));
-        assert!(!halves(1, 2).leads_on(slot, &at(1), &at(2), &last), "it leads back");
-        assert!(halves(2, 2).leads_on(slot, &at(1), &at(1), &last), "to a member");
-        assert!(!halves(3, 2).leads_on(slot, &at(1), &at(1), &last), "to a stranger");
-        assert!(halves(3, 2).leads_on(slot, &at(1), &at(2), &last), "another member knows it");
+        assert!(
+            !halves(1, 2).leads_on(slot, &at(1), &at(2), &last),
+            "it leads back"
+        );
+        assert!(
+            halves(2, 2).leads_on(slot, &at(1), &at(1), &last),
+            "to a member"
+        );
+        assert!(
+            !halves(3, 2).leads_on(slot, &at(1), &at(1), &last),
+            "to a stranger"
+        );
+        assert!(
+            halves(3, 2).leads_on(slot, &at(1), &at(2), &last),
+            "another member knows it"
+        );
         let unserved = map(vec![]).unwrap();
         assert!(!unserved.leads_on(slot, &at(1), &at(2), &last));
     }
@@ -228,8 +289,21 @@ mod tests {
     #[test]
     fn a_member_without_slots_is_listed_by_its_address_or_its_hostname() {
         let nodes = "07c3 10.0.0.1:7@17 master - 0 1426 2 connected 0-3\n6ec2 10.0.0.2:8@18,h8,shard-id=1 myself,master - 0 0 1 connected\n";
-        let is_listed = |host: &str, port| lists(nodes, &Location { host: host.to_owned(), port });
+        let is_listed = |host: &str, port| {
+            lists(
+                nodes,
+                &Location {
+                    host: host.to_owned(),
+                    port,
+                },
+            )
+        };
         assert!(is_listed("10.0.0.1", 7) && is_listed("10.0.0.2", 8) && is_listed("h8", 8));
-        assert!(!is_listed("10.0.0.1", 8) && !is_listed("10.0.0.3", 7) && !is_listed("h8", 7) && !is_listed("", 8));
+        assert!(
+            !is_listed("10.0.0.1", 8)
+                && !is_listed("10.0.0.3", 7)
+                && !is_listed("h8", 7)
+                && !is_listed("", 8)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Failovers at simulated servers, which a simulated sentinel names: where requests and releases go, and what counts.
+//! Failovers at simulated servers, which a simulated sentinel names: where requests and releases
+//! go, and what counts.
 
 mod members;
 
@@ -27,9 +28,11 @@ use crate::store::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
-const GRANTED: &str = "*3\r\n*3\r\n$7\r\ngranted\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n";
+const GRANTED: &str =
+    "*3\r\n*3\r\n$7\r\ngranted\r\n$1\r\n7\r\n$1\r\n0\r\n*0\r\n*3\r\n:-1\r\n$1\r\n9\r\n$0\r\n\r\n";
 
-/// A server or a sentinel: its replies to scripts, the last of which is given again and again; an empty one is none.
+/// A server or a sentinel: its replies to scripts, the last of which is given again and again; an
+/// empty one is none.
 #[derive(Clone, Default)]
 struct Simulated {
     replies: Arc<Mutex<VecDeque<&'static str>>>,
@@ -37,7 +40,8 @@ struct Simulated {
     asked: Arc<Mutex<Vec<String>>>,
     /// The port and the epoch of the primary that it names.
     names: Arc<Mutex<(u16, u64)>>,
-    /// The ports of the primaries of all slots in the maps that it tells, the last of which is told again and again.
+    /// The ports of the primaries of all slots in the maps that it tells, the last of which is told
+    /// again and again.
     maps: Arc<Mutex<VecDeque<u16>>>,
     /// Number of connections to it so far, and of questions to a sentinel.
     opened: Arc<AtomicUsize>,
@@ -46,7 +50,10 @@ struct Simulated {
 
 impl Simulated {
     fn replying(replies: &[&'static str]) -> Self {
-        Self { replies: Arc::new(Mutex::new(replies.iter().copied().collect())), ..Self::default() }
+        Self {
+            replies: Arc::new(Mutex::new(replies.iter().copied().collect())),
+            ..Self::default()
+        }
     }
 
     fn connector(&self, port: u16) -> Connector {
@@ -57,14 +64,20 @@ impl Simulated {
             tokio::spawn(serve(simulated.clone(), theirs));
             Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
         });
-        let endpoint = Endpoint::Tcp { host: "h".to_owned(), port, tls: false };
+        let endpoint = Endpoint::Tcp {
+            host: "h".to_owned(),
+            port,
+            tls: false,
+        };
         Connector::over(endpoint.into(), dial)
     }
 
     fn reply(&self, words: &[String]) -> String {
         match (words[0].as_str(), words.get(1).map_or("", String::as_str)) {
             // What a release carries along. Its own reply counts.
-            ("EVAL", script) if script == FREE.text && !self.is_asking() => "*1\r\n$6\r\nabsent\r\n".to_owned(),
+            ("EVAL", script) if script == FREE.text && !self.is_asking() => {
+                "*1\r\n$6\r\nabsent\r\n".to_owned()
+            }
             ("EVALSHA" | "EVAL", _) => {
                 self.asked.lock().unwrap().push(words[3..].join(" "));
                 next(&self.replies).unwrap_or_default().to_owned()
@@ -78,21 +91,35 @@ impl Simulated {
                 self.questions.fetch_add(1, Ordering::Relaxed);
                 let (port, epoch) = *self.names.lock().unwrap();
                 if question == "MASTER" {
-                    let fields = ["ip", "h", "port", &port.to_string(), "config-epoch", &epoch.to_string()];
+                    let fields = [
+                        "ip",
+                        "h",
+                        "port",
+                        &port.to_string(),
+                        "config-epoch",
+                        &epoch.to_string(),
+                    ];
                     array(&fields)
                 } else {
                     array(&["h", &port.to_string()])
                 }
             }
             ("HELLO", _) => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
-            ("SUBSCRIBE", channel) => format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n", channel.len()),
+            ("SUBSCRIBE", channel) => format!(
+                ">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n",
+                channel.len()
+            ),
             _ => "+OK\r\n".to_owned(),
         }
     }
 
     /// Whether the last request was ASKING.
     fn is_asking(&self) -> bool {
-        self.asked.lock().unwrap().last().is_some_and(|asked| asked == "ASKING")
+        self.asked
+            .lock()
+            .unwrap()
+            .last()
+            .is_some_and(|asked| asked == "ASKING")
     }
 
     fn was_asked(&self) -> usize {
@@ -103,19 +130,29 @@ impl Simulated {
 /// Takes the next of these; the last one stays.
 fn next<T: Copy>(of: &Mutex<VecDeque<T>>) -> Option<T> {
     let mut of = of.lock().unwrap();
-    if of.len() > 1 { of.pop_front() } else { of.front().copied() }
+    if of.len() > 1 {
+        of.pop_front()
+    } else {
+        of.front().copied()
+    }
 }
 
 fn array(words: &[&str]) -> String {
     let begin = format!("*{}\r\n", words.len());
-    words.iter().fold(begin, |reply, word| reply + &format!("${}\r\n{word}\r\n", word.len()))
+    words.iter().fold(begin, |reply, word| {
+        reply + &format!("${}\r\n{word}\r\n", word.len())
+    })
 }
 
 async fn serve(simulated: Simulated, stream: DuplexStream) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = BufReader::new(reader);
     while let Some(words) = request(&mut reader).await {
-        if writer.write_all(simulated.reply(&words).as_bytes()).await.is_err() {
+        if writer
+            .write_all(simulated.reply(&words).as_bytes())
+            .await
+            .is_err()
+        {
             return;
         }
     }
@@ -126,14 +163,24 @@ fn node(servers: [&Simulated; 2], sentinel: &Simulated) -> Box<dyn Node> {
     *sentinel.names.lock().unwrap() = (1, 7);
     let servers = servers.map(Clone::clone);
     let named = [("s".to_owned(), sentinel.connector(26379))];
-    let server_at =
-        Box::new(move |location: &super::Location| servers[usize::from(location.port) - 1].connector(location.port));
+    let server_at = Box::new(move |location: &super::Location| {
+        servers[usize::from(location.port) - 1].connector(location.port)
+    });
     let sentinels = Sentinels::new("svc".to_owned(), named, server_at, LIMIT);
-    RedisServer::at("svc".to_owned(), Place::Sentinel(Arc::new(sentinels)), LIMIT, REPLY_LIMIT).lock()
+    RedisServer::at(
+        "svc".to_owned(),
+        Place::Sentinel(Arc::new(sentinels)),
+        LIMIT,
+        REPLY_LIMIT,
+    )
+    .lock()
 }
 
 fn claim() -> Claim {
-    let options = ScheduleOptions { node_timeout: Some(LIMIT), ..ScheduleOptions::new(Duration::from_secs(30)) };
+    let options = ScheduleOptions {
+        node_timeout: Some(LIMIT),
+        ..ScheduleOptions::new(Duration::from_secs(30))
+    };
     Claim {
         key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
@@ -151,18 +198,31 @@ fn claim() -> Claim {
 #[test]
 fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
     virtual_time::run(async {
-        let (old, new) = (Simulated::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n"]), Simulated::default());
+        let (old, new) = (
+            Simulated::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n"]),
+            Simulated::default(),
+        );
         let sentinel = Simulated::default();
         let (node, claim) = (node([&old, &new], &sentinel), claim());
-        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
-        assert!(matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)));
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else {
+            panic!()
+        };
+        assert!(matches!(
+            node.renew(&claim.renewal(fence)).await,
+            Renewal::Renewed(..)
+        ));
         assert_eq!(
-            node.primary(&claim.key).map(|primary| primary.to_string()).as_deref(),
+            node.primary(&claim.key)
+                .map(|primary| primary.to_string())
+                .as_deref(),
             Some("primary h:1, epoch 7")
         );
         let late = node.renew(&claim.renewal(fence));
         *sentinel.names.lock().unwrap() = (2, 8);
-        assert!(matches!(late.await, Renewal::Failed(_)), "it was replaced by the time of its answer");
+        assert!(
+            matches!(late.await, Renewal::Failed(_)),
+            "it was replaced by the time of its answer"
+        );
         assert_eq!((old.was_asked(), new.was_asked()), (3, 0));
     });
 }
@@ -170,7 +230,10 @@ fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
 #[test]
 fn a_grant_of_a_server_that_was_replaced_is_left_to_be_released_at_the_new_one() {
     virtual_time::run(async {
-        let (old, new) = (Simulated::replying(&[GRANTED]), Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]));
+        let (old, new) = (
+            Simulated::replying(&[GRANTED]),
+            Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]),
+        );
         let sentinel = Simulated::default();
         let (node, claim) = (node([&old, &new], &sentinel), claim());
         let answer = node.acquire(&claim);
@@ -180,9 +243,17 @@ fn a_grant_of_a_server_that_was_replaced_is_left_to_be_released_at_the_new_one()
             tokio::task::yield_now().await;
         }
         *sentinel.names.lock().unwrap() = (2, 8);
-        let Vote::Failed(fault) = answer.await.vote else { panic!() };
-        assert!(fault.kind == FaultKind::Unknown && fault.why.contains("replaced by h:2 in epoch 8"), "{fault}");
-        assert!(matches!(node.release(&claim.release(QueueAction::None)).await, ReleaseReply::NotOurs(_)));
+        let Vote::Failed(fault) = answer.await.vote else {
+            panic!()
+        };
+        assert!(
+            fault.kind == FaultKind::Unknown && fault.why.contains("replaced by h:2 in epoch 8"),
+            "{fault}"
+        );
+        assert!(matches!(
+            node.release(&claim.release(QueueAction::None)).await,
+            ReleaseReply::NotOurs(_)
+        ));
         assert_eq!((old.was_asked(), new.was_asked()), (1, 1));
     });
 }
@@ -190,7 +261,10 @@ fn a_grant_of_a_server_that_was_replaced_is_left_to_be_released_at_the_new_one()
 #[test]
 fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present_server() {
     virtual_time::run(async {
-        let (old, new) = (Simulated::replying(&[""]), Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]));
+        let (old, new) = (
+            Simulated::replying(&[""]),
+            Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]),
+        );
         let sentinel = Simulated::default();
         let (node, claim) = (node([&old, &new], &sentinel), claim());
         drop(node.acquire(&claim));
@@ -198,25 +272,45 @@ fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present
         *sentinel.names.lock().unwrap() = (2, 8);
         drop(node.release(&claim.release(QueueAction::None)));
         tokio::time::sleep(LIMIT).await;
-        assert_eq!((old.was_asked(), new.was_asked()), (2, 0), "nothing has told of the switch yet");
+        assert_eq!(
+            (old.was_asked(), new.was_asked()),
+            (2, 0),
+            "nothing has told of the switch yet"
+        );
         drop(node.observe(&claim.key, crate::store::Look::default()));
         tokio::time::sleep(LIMIT).await;
         drop(node.release(&claim.release(QueueAction::None)));
         tokio::time::sleep(LIMIT).await;
         let told = |server: &Simulated| {
-            server.asked.lock().unwrap().iter().filter(|asked| asked.contains(&claim.token.to_string())).count()
+            server
+                .asked
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|asked| asked.contains(&claim.token.to_string()))
+                .count()
         };
-        assert!(told(&old) >= 2 && told(&new) == 1, "{:?}", new.asked.lock().unwrap());
+        assert!(
+            told(&old) >= 2 && told(&new) == 1,
+            "{:?}",
+            new.asked.lock().unwrap()
+        );
     });
 }
 
 #[test]
 fn a_renewal_that_is_waited_for_no_more_delays_no_release() {
     virtual_time::run(async {
-        let primary = Simulated::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n", "*1\r\n$8\r\nreleased\r\n"]);
+        let primary = Simulated::replying(&[
+            GRANTED,
+            "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n",
+            "*1\r\n$8\r\nreleased\r\n",
+        ]);
         let (other, sentinel) = (Simulated::default(), Simulated::default());
         let (node, claim) = (node([&primary, &other], &sentinel), claim());
-        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else { panic!() };
+        let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else {
+            panic!()
+        };
         let questions = || sentinel.questions.load(Ordering::Relaxed);
         let (mut renewal, before) = (node.renew(&claim.renewal(fence)), questions());
         let is_confirmed = async {
@@ -225,8 +319,15 @@ fn a_renewal_that_is_waited_for_no_more_delays_no_release() {
             }
         };
         tokio::select! { biased; () = is_confirmed => {} _ = &mut renewal => panic!("it is being confirmed") }
-        let released = clock::until(clock::now() + LIMIT, node.release(&claim.release(QueueAction::None))).await;
-        assert!(matches!(released, Some(ReleaseReply::Released)), "{released:?}");
+        let released = clock::until(
+            clock::now() + LIMIT,
+            node.release(&claim.release(QueueAction::None)),
+        )
+        .await;
+        assert!(
+            matches!(released, Some(ReleaseReply::Released)),
+            "{released:?}"
+        );
         drop(renewal);
     });
 }

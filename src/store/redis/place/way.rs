@@ -1,4 +1,5 @@
-//! The way to a node: its address, completed with the secrets that its servers and its sentinels ask for.
+//! The way to a node: its address, completed with the secrets that its servers and its sentinels
+//! ask for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +37,11 @@ pub struct SentinelLogin {
 impl Way {
     /// The way to `remote`, as far as the address tells it.
     pub fn new(remote: Remote) -> Self {
-        Self { remote, sentinel: SentinelLogin::default(), trust: None }
+        Self {
+            remote,
+            sentinel: SentinelLogin::default(),
+            trust: None,
+        }
     }
 
     /// Returns the place; each question where the server is takes `limit` at most.
@@ -52,18 +57,31 @@ impl Way {
             HostKind::Server => Place::fixed(connect(self.access(self.remote.hosts[0].clone()))),
             HostKind::Sentinel(service) => {
                 let SentinelLogin { user, password } = &self.sentinel;
-                let login =
-                    |host| Access { user: user.clone(), password: password.clone(), db: 0, ..self.access(host) };
+                let login = |host| Access {
+                    user: user.clone(),
+                    password: password.clone(),
+                    db: 0,
+                    ..self.access(host)
+                };
                 let sentinels = hosts.map(|host| (host.to_string(), connect(login(host))));
                 let server_at = self.server_at(connect);
-                Place::Sentinel(Arc::new(Sentinels::new(service.clone(), sentinels, server_at, limit)))
+                Place::Sentinel(Arc::new(Sentinels::new(
+                    service.clone(),
+                    sentinels,
+                    server_at,
+                    limit,
+                )))
             }
             HostKind::Member => {
                 let seeds = hosts.filter_map(|host| match host {
                     Endpoint::Tcp { host, port, .. } => Some(Location { host, port }),
                     Endpoint::Unix(_) => None,
                 });
-                Place::Cluster(Arc::new(Cluster::new(seeds.collect(), self.server_at(connect), limit)))
+                Place::Cluster(Arc::new(Cluster::new(
+                    seeds.collect(),
+                    self.server_at(connect),
+                    limit,
+                )))
             }
         }
     }
@@ -71,14 +89,26 @@ impl Way {
     fn server_at(&self, connect: &Connect) -> ServerAt {
         let (way, connect, tls) = (self.clone(), Arc::clone(connect), self.remote.is_tls());
         Box::new(move |Location { host, port }| {
-            connect(way.access(Endpoint::Tcp { host: host.clone(), port: *port, tls }))
+            connect(way.access(Endpoint::Tcp {
+                host: host.clone(),
+                port: *port,
+                tls,
+            }))
         })
     }
 
     /// Returns how to connect to the server at `endpoint`.
     fn access(&self, endpoint: Endpoint) -> Access {
-        let Remote { user, password, db, .. } = self.remote.clone();
-        Access { endpoint, user, password, db, trust: self.trust.clone() }
+        let Remote {
+            user, password, db, ..
+        } = self.remote.clone();
+        Access {
+            endpoint,
+            user,
+            password,
+            db,
+            trust: self.trust.clone(),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The rules of shared locks and slots, each by itself, on a server in memory that executes the scripts.
+//! The rules of shared locks and slots, each by itself, on a server in memory that executes the
+//! scripts.
 
 use super::memory::Host;
 use super::*;
@@ -8,8 +9,18 @@ use crate::store::{Heal, Renew};
 
 /// The claim of a client that wants the lock in this way, at `index`.
 fn wants(mode: Mode, index: u16) -> Claim {
-    let details = Details { mode, ttl: 30_000, n: 3, ..Details::default() };
-    Claim { token: Token::fresh(), details, index, ..claim("job", false) }
+    let details = Details {
+        mode,
+        ttl: 30_000,
+        n: 3,
+        ..Details::default()
+    };
+    Claim {
+        token: Token::fresh(),
+        details,
+        index,
+        ..claim("job", false)
+    }
 }
 
 fn reader() -> Claim {
@@ -24,8 +35,23 @@ fn slot(index: u16) -> Claim {
 fn queued(number: u8, claim: Claim) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
     let (mode, user) = (claim.details.mode, "u".to_owned());
-    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode, user, note: None };
-    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim }
+    let waiter = Waiter {
+        id,
+        host: format!("host{number}"),
+        pid: 1,
+        since: 1,
+        mode,
+        user,
+        note: None,
+    };
+    Claim {
+        ticket: Some(Ticket {
+            waiter,
+            number: u64::from(number),
+            supersedes: None,
+        }),
+        ..claim
+    }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> (Fence, u16) {
@@ -44,11 +70,17 @@ async fn release(node: &RedisNode, claim: &Claim) -> ReleaseReply {
 }
 
 fn renewal(claim: &Claim, fence: Fence, index: u16) -> Renew {
-    Renew { index: Some(index), ..claim.renewal(fence) }
+    Renew {
+        index: Some(index),
+        ..claim.renewal(fence)
+    }
 }
 
 fn healing(claim: &Claim, fence: Fence, index: u16) -> Heal {
-    Heal { renew: renewal(claim, fence, index), ..claim.healing(fence, Some(0)) }
+    Heal {
+        renew: renewal(claim, fence, index),
+        ..claim.healing(fence, Some(0))
+    }
 }
 
 async fn pass(millis: u64) {
@@ -62,7 +94,10 @@ fn a_writer_in_the_queue_keeps_later_readers_out() {
         let [first, writer, reader_behind, newcomer] = [(); 4].map(|()| host.node());
         grant(&first, &reader()).await;
         assert!(!is_granted(&writer, &queued(1, wants(Mode::Exclusive, 0))).await);
-        assert!(!is_granted(&reader_behind, &queued(2, reader())).await, "behind the writer");
+        assert!(
+            !is_granted(&reader_behind, &queued(2, reader())).await,
+            "behind the writer"
+        );
         assert!(!is_granted(&newcomer, &reader()).await, "without a place");
     });
 }
@@ -92,7 +127,10 @@ fn the_lock_ends_with_its_last_member() {
         grant(&node, &reader()).await;
         assert_eq!(host.get("job").map(|(_, left)| left), Some(30_000));
         pass(11_000).await;
-        assert!(!is_granted(&node, &wants(Mode::Exclusive, 0)).await, "the second reader has it still");
+        assert!(
+            !is_granted(&node, &wants(Mode::Exclusive, 0)).await,
+            "the second reader has it still"
+        );
         pass(19_001).await;
         assert!(is_granted(&node, &wants(Mode::Exclusive, 0)).await);
     });
@@ -107,7 +145,13 @@ fn members_of_an_older_marker_are_void() {
         let (fence, _) = grant(&node, &old).await;
         host.by_hand(&["DEL", "job"]);
         grant(&node, &new).await;
-        assert!(matches!(node.renew(&renewal(&old, fence, 0)).await, Renewal::Lost(..)), "the old one counts again");
+        assert!(
+            matches!(
+                node.renew(&renewal(&old, fence, 0)).await,
+                Renewal::Lost(..)
+            ),
+            "the old one counts again"
+        );
         assert!(matches!(release(&node, &new).await, ReleaseReply::Released));
         assert_eq!(host.get("job"), None, "the old one keeps the lock");
     });
@@ -120,7 +164,10 @@ fn an_attempt_that_comes_twice_has_one_place() {
         let node = host.node();
         let (twice, other) = (slot(1), slot(1));
         grant(&node, &twice).await;
-        assert!(!is_granted(&node, &twice).await, "this server has two names");
+        assert!(
+            !is_granted(&node, &twice).await,
+            "this server has two names"
+        );
         assert_eq!(grant(&node, &other).await.1, 2);
         assert!(!is_granted(&node, &slot(1)).await, "both are taken");
     });
@@ -165,7 +212,10 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
         pass(20_000).await;
         grant(&node, &late).await;
         pass(10_001).await;
-        assert!(matches!(node.renew(&renewal(&early, fence, index)).await, Renewal::Lost(Revoked::Missing, _)));
+        assert!(matches!(
+            node.renew(&renewal(&early, fence, index)).await,
+            Renewal::Lost(Revoked::Missing, _)
+        ));
         assert_eq!(grant(&node, &slot(2)).await.1, 1, "the only free one");
     });
 }
@@ -176,7 +226,10 @@ fn each_slot_has_one_holder_and_is_free_again_when_it_leaves() {
         let host = Host::new();
         let node = host.node();
         let (one, two) = (slot(1), slot(1));
-        assert_eq!((grant(&node, &one).await.1, grant(&node, &two).await.1), (1, 2));
+        assert_eq!(
+            (grant(&node, &one).await.1, grant(&node, &two).await.1),
+            (1, 2)
+        );
         assert!(matches!(release(&node, &one).await, ReleaseReply::Released));
         assert_eq!(grant(&node, &slot(2)).await.1, 1);
     });
@@ -189,8 +242,14 @@ fn a_member_is_renewed_at_its_own_slot_only() {
         let node = host.node();
         let member = slot(1);
         let (fence, index) = grant(&node, &member).await;
-        assert!(matches!(node.renew(&renewal(&member, fence, index)).await, Renewal::Renewed(..)));
-        assert!(matches!(node.renew(&renewal(&member, fence, 2)).await, Renewal::Lost(..)));
+        assert!(matches!(
+            node.renew(&renewal(&member, fence, index)).await,
+            Renewal::Renewed(..)
+        ));
+        assert!(matches!(
+            node.renew(&renewal(&member, fence, 2)).await,
+            Renewal::Lost(..)
+        ));
     });
 }
 
@@ -203,11 +262,29 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
         let high = Fence::new(4_000_000_000_000_000).unwrap();
         grant(&node, &owner).await;
         let counter = Some(host.counter());
-        let heal = |index| Heal { told: counter, ..healing(&lost, high, index) };
-        assert!(matches!(node.heal(&heal(1)).await, Renewal::Lost(Revoked::TakenOver, _)), "another client's slot");
+        let heal = |index| Heal {
+            told: counter,
+            ..healing(&lost, high, index)
+        };
+        assert!(
+            matches!(
+                node.heal(&heal(1)).await,
+                Renewal::Lost(Revoked::TakenOver, _)
+            ),
+            "another client's slot"
+        );
         assert!(matches!(node.heal(&heal(2)).await, Renewal::Healed(..)));
-        let reader = Heal { told: counter, ..healing(&reader(), high, 0) };
-        assert!(matches!(node.heal(&reader).await, Renewal::Lost(Revoked::TakenOver, _)), "another kind");
+        let reader = Heal {
+            told: counter,
+            ..healing(&reader(), high, 0)
+        };
+        assert!(
+            matches!(
+                node.heal(&reader).await,
+                Renewal::Lost(Revoked::TakenOver, _)
+            ),
+            "another kind"
+        );
     });
 }
 

@@ -22,7 +22,11 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new() -> Self {
         let memory = Memory::new("node", 0, WallMicros(BEGIN - 3_600_000_000));
-        Self { memory: Arc::new(Mutex::new(memory)), streams: Arc::default(), delay: Arc::default() }
+        Self {
+            memory: Arc::new(Mutex::new(memory)),
+            streams: Arc::default(),
+            delay: Arc::default(),
+        }
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -79,12 +83,18 @@ impl Host {
     pub(super) fn get(&self, key: &str) -> Option<(String, i64)> {
         let memory = self.memory();
         let entry = memory.get(key.as_bytes(), wall())?;
-        let ::simulation::server::Value::String(value) = &entry.value else { panic!("{key} is no string") };
-        Some((String::from_utf8(value.clone()).unwrap(), entry.expires? - wall().0 / 1000))
+        let ::simulation::server::Value::String(value) = &entry.value else {
+            panic!("{key} is no string")
+        };
+        Some((
+            String::from_utf8(value.clone()).unwrap(),
+            entry.expires? - wall().0 / 1000,
+        ))
     }
 
     pub(super) fn counter(&self) -> u64 {
-        self.get(&key().derived(Derived::Fence)).map_or(0, |(count, _)| count.parse().unwrap())
+        self.get(&key().derived(Derived::Fence))
+            .map_or(0, |(count, _)| count.parse().unwrap())
     }
 
     /// Executes a command by hand, and returns the reply.
@@ -108,10 +118,17 @@ impl Host {
 
     pub(super) fn queue(&self) -> Vec<String> {
         let memory = self.memory();
-        let Some(entry) = memory.get(key().derived(Derived::Queue).as_bytes(), wall()) else { return vec![] };
+        let Some(entry) = memory.get(key().derived(Derived::Queue).as_bytes(), wall()) else {
+            return vec![];
+        };
         assert!(entry.expires.is_some(), "a queue without an expiry");
-        let ::simulation::server::Value::SortedSet(set) = &entry.value else { panic!("no queue") };
-        set.members().iter().map(|(_, member)| String::from_utf8(member.clone()).unwrap()).collect()
+        let ::simulation::server::Value::SortedSet(set) = &entry.value else {
+            panic!("no queue")
+        };
+        set.members()
+            .iter()
+            .map(|(_, member)| String::from_utf8(member.clone()).unwrap())
+            .collect()
     }
 }
 

@@ -3,7 +3,9 @@
 use tokio::io::{AsyncBufReadExt, AsyncReadExt};
 
 /// Returns the words of the next request; `None` at the end.
-pub(in crate::store) async fn request(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Vec<String>> {
+pub(in crate::store) async fn request(
+    reader: &mut (impl AsyncBufReadExt + Unpin),
+) -> Option<Vec<String>> {
     let mut words = Vec::new();
     for _ in 0..length(reader).await? {
         let mut word = vec![0; length(reader).await? + 2];

@@ -11,15 +11,39 @@ use crate::store::{Heal, Renew};
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
 fn claim_of(as_redisson: bool) -> Claim {
-    let details = Details { ttl: 30_000, n: 3, as_redisson, ..Details::default() };
-    Claim { token: Token::fresh(), details, ..claim("job", false) }
+    let details = Details {
+        ttl: 30_000,
+        n: 3,
+        as_redisson,
+        ..Details::default()
+    };
+    Claim {
+        token: Token::fresh(),
+        details,
+        ..claim("job", false)
+    }
 }
 
 fn waits(number: u8) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
     let (host, user, note) = (format!("host{number}"), String::new(), None);
-    let waiter = Waiter { id, host, pid: 1, since: 1, mode: Mode::Exclusive, user, note };
-    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim_of(false) }
+    let waiter = Waiter {
+        id,
+        host,
+        pid: 1,
+        since: 1,
+        mode: Mode::Exclusive,
+        user,
+        note,
+    };
+    Claim {
+        ticket: Some(Ticket {
+            waiter,
+            number: u64::from(number),
+            supersedes: None,
+        }),
+        ..claim_of(false)
+    }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> Fence {
@@ -45,14 +69,22 @@ fn renew(claim: &Claim, fence: Fence) -> Renew {
 fn hash(host: &Host) -> (Vec<(String, String)>, i64) {
     let memory = host.memory();
     let entry = memory.get(b"job", wall()).expect("a lock");
-    let Stored::Hash(fields) = &entry.value else { panic!("no hash") };
+    let Stored::Hash(fields) = &entry.value else {
+        panic!("no hash")
+    };
     let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).unwrap();
-    let fields = fields.iter().map(|(field, value)| (text(field), text(value))).collect();
+    let fields = fields
+        .iter()
+        .map(|(field, value)| (text(field), text(value)))
+        .collect();
     (fields, entry.expires.expect("an expiry") - wall().0 / 1000)
 }
 
 fn field(host: &Host, name: &str) -> Option<String> {
-    hash(host).0.into_iter().find_map(|(field, value)| (field == name).then_some(value))
+    hash(host)
+        .0
+        .into_iter()
+        .find_map(|(field, value)| (field == name).then_some(value))
 }
 
 #[test]
@@ -62,21 +94,60 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
         let node = host.node();
         let fence = grant(&node, &ours).await;
         let ttl = i64::try_from(TTL.as_millis()).unwrap();
-        assert_eq!(field(&host, &format!("{}:1", ours.token)).as_deref(), Some("1"));
-        assert_eq!((field(&host, "mode").as_deref(), hash(&host).1), (Some("rlock"), ttl));
-        assert!(matches!(node.acquire(&other).await.vote, Vote::Held(who) if who.holder().unwrap().0 == ours.token));
+        assert_eq!(
+            field(&host, &format!("{}:1", ours.token)).as_deref(),
+            Some("1")
+        );
+        assert_eq!(
+            (field(&host, "mode").as_deref(), hash(&host).1),
+            (Some("rlock"), ttl)
+        );
+        assert!(
+            matches!(node.acquire(&other).await.vote, Vote::Held(who) if who.holder().unwrap().0 == ours.token)
+        );
         tokio::time::sleep(TTL / 2).await;
         let taken_over = node.renew(&renew(&other, fence)).await;
-        assert!(matches!(taken_over, Renewal::Lost(Revoked::TakenOver, _)) && hash(&host).1 < ttl, "{taken_over:?}");
-        assert!(matches!(node.renew(&renew(&ours, fence)).await, Renewal::Renewed(..)) && hash(&host).1 == ttl);
+        assert!(
+            matches!(taken_over, Renewal::Lost(Revoked::TakenOver, _)) && hash(&host).1 < ttl,
+            "{taken_over:?}"
+        );
+        assert!(
+            matches!(node.renew(&renew(&ours, fence)).await, Renewal::Renewed(..))
+                && hash(&host).1 == ttl
+        );
         host.by_hand(&["DEL", "job"]);
-        assert!(matches!(node.renew(&renew(&ours, fence)).await, Renewal::Lost(Revoked::Missing, _)));
-        let Heal { renew, details, told, waiter } = ours.healing(fence, Some(fence.get()));
-        assert!(matches!(node.heal(&Heal { renew, details, told, waiter }).await, Renewal::Healed(..)));
-        assert!(field(&host, "rlock").is_some_and(|value| value.starts_with(&ours.token.to_string())));
-        assert!(matches!(node.release(&other.release(QueueAction::None)).await, ReleaseReply::NotOurs(_)));
+        assert!(matches!(
+            node.renew(&renew(&ours, fence)).await,
+            Renewal::Lost(Revoked::Missing, _)
+        ));
+        let Heal {
+            renew,
+            details,
+            told,
+            waiter,
+        } = ours.healing(fence, Some(fence.get()));
+        assert!(matches!(
+            node.heal(&Heal {
+                renew,
+                details,
+                told,
+                waiter
+            })
+            .await,
+            Renewal::Healed(..)
+        ));
+        assert!(
+            field(&host, "rlock").is_some_and(|value| value.starts_with(&ours.token.to_string()))
+        );
+        assert!(matches!(
+            node.release(&other.release(QueueAction::None)).await,
+            ReleaseReply::NotOurs(_)
+        ));
         assert_eq!(hash(&host).1, ttl);
-        assert!(matches!(node.release(&ours.release(QueueAction::None)).await, ReleaseReply::Released));
+        assert!(matches!(
+            node.release(&ours.release(QueueAction::None)).await,
+            ReleaseReply::Released
+        ));
         assert!(host.memory().get(b"job", wall()).is_none());
         assert!(grant(&node, &other).await > fence);
     });
@@ -89,12 +160,23 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
         let node = host.node();
         let fence = grant(&node, &ours).await;
         let tombstone = ours.details.tombstone(ours.token, "me".into());
-        let broken = node.force_unlock(&key(), ForceUnlock::Tombstone(ours.token, &tombstone)).await;
+        let broken = node
+            .force_unlock(&key(), ForceUnlock::Tombstone(ours.token, &tombstone))
+            .await;
         assert_eq!(broken.unwrap(), None);
         assert_eq!(field(&host, "rlock"), Some(tombstone));
-        assert!(matches!(node.renew(&renew(&ours, fence)).await, Renewal::Broken(..)));
-        assert!(matches!(node.acquire(&claim_of(false)).await.vote, Vote::Held(_)));
-        assert!(matches!(node.release(&ours.release(QueueAction::None)).await, ReleaseReply::Released));
+        assert!(matches!(
+            node.renew(&renew(&ours, fence)).await,
+            Renewal::Broken(..)
+        ));
+        assert!(matches!(
+            node.acquire(&claim_of(false)).await.vote,
+            Vote::Held(_)
+        ));
+        assert!(matches!(
+            node.release(&ours.release(QueueAction::None)).await,
+            ReleaseReply::Released
+        ));
         assert!(host.memory().get(b"job", wall()).is_none());
     });
 }
@@ -110,7 +192,9 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
         }) else {
             panic!("a lock of Redisson's")
         };
-        hearing.leave(&key(), &waits(1).ticket.unwrap().waiter).await;
+        hearing
+            .leave(&key(), &waits(1).ticket.unwrap().waiter)
+            .await;
         hearing.pool.listen(CHANNEL, &heard);
         host.by_hand(&["DEL", "job"]);
         let told = || async {
@@ -120,7 +204,10 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
         for as_redisson in [true, false] {
             let ours = claim_of(as_redisson);
             grant(&node, &ours).await;
-            assert!(matches!(node.release(&ours.release(QueueAction::None)).await, ReleaseReply::Released));
+            assert!(matches!(
+                node.release(&ours.release(QueueAction::None)).await,
+                ReleaseReply::Released
+            ));
             assert_eq!(told().await, as_redisson);
             let fence = grant(&node, &ours).await;
             let how = ForceUnlock::Delete(ours.token, fence.get(), None);
@@ -137,12 +224,21 @@ fn the_first_waiter_behind_a_lock_of_redisson_hears_of_its_end_at_once() {
         host.by_hand(&["HSET", "job", "7c8a:1", "1"]);
         let (first, second) = (host.node(), host.node());
         for (node, number) in [(&first, 1), (&second, 2)] {
-            let Vote::Held(who) = node.acquire(&waits(number)).await.vote else { panic!("it is held") };
+            let Vote::Held(who) = node.acquire(&waits(number)).await.vote else {
+                panic!("it is held")
+            };
             assert!(matches!(who.who, OccupantKind::Foreign(_)), "{who:?}");
         }
-        assert_eq!(host.by_hand(&["PUBLISH", CHANNEL, "0"]), ":1\r\n", "only the first one listens");
+        assert_eq!(
+            host.by_hand(&["PUBLISH", CHANNEL, "0"]),
+            ":1\r\n",
+            "only the first one listens"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!((wake_of(&first), wake_of(&second)), (Some(Wake::YourTurn), None));
+        assert_eq!(
+            (wake_of(&first), wake_of(&second)),
+            (Some(Wake::YourTurn), None)
+        );
     });
 }
 
@@ -154,7 +250,9 @@ fn a_hash_without_a_value_of_ours_is_foreign_however_large_its_fields_are() {
         for fields in [["7c8a:1", "1"], ["rlock", ""], ["rlock", &long]] {
             host.by_hand(&["DEL", "job"]);
             host.by_hand(&["HSET", "job", fields[0], fields[1]]);
-            let Vote::Held(who) = node.acquire(&claim_of(true)).await.vote else { panic!("it is held") };
+            let Vote::Held(who) = node.acquire(&claim_of(true)).await.vote else {
+                panic!("it is held")
+            };
             assert_eq!(who.who, OccupantKind::Foreign("a hash".to_owned()));
         }
     });

@@ -12,20 +12,47 @@ const SPAN: Duration = Duration::from_secs(60);
 const LEFT: Duration = Duration::from_secs(50);
 
 fn claim_of(mode: Mode) -> Claim {
-    let details = Details { mode, ttl: 30_000, n: 3, pid: Some(7), ..Details::default() };
-    Claim { token: Token::fresh(), details, index: u16::from(mode.number().is_some()), ..claim("job", false) }
+    let details = Details {
+        mode,
+        ttl: 30_000,
+        n: 3,
+        pid: Some(7),
+        ..Details::default()
+    };
+    Claim {
+        token: Token::fresh(),
+        details,
+        index: u16::from(mode.number().is_some()),
+        ..claim("job", false)
+    }
 }
 
 fn parking(parks_tombstone: bool) -> Remains {
-    Remains { parked: Some(Parking { left: LEFT, span: SPAN, parks_tombstone }), ..Remains::default() }
+    Remains {
+        parked: Some(Parking {
+            left: LEFT,
+            span: SPAN,
+            parks_tombstone,
+        }),
+        ..Remains::default()
+    }
 }
 
 fn ending() -> Remains {
-    Remains { run: Some(Run { exit: Some(3), ..Run::default() }), ..Remains::default() }
+    Remains {
+        run: Some(Run {
+            exit: Some(3),
+            ..Run::default()
+        }),
+        ..Remains::default()
+    }
 }
 
 fn succeeding() -> Remains {
-    Remains { once: Some(Duration::from_secs(3600)), ..ending() }
+    Remains {
+        once: Some(Duration::from_secs(3600)),
+        ..ending()
+    }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> Fence {
@@ -39,8 +66,14 @@ async fn release(node: &RedisNode, claim: &Claim, remains: Remains) -> ReleaseRe
     release_of(node, claim, Fence::FIRST, &remains).await
 }
 
-async fn release_of(node: &RedisNode, claim: &Claim, fence: Fence, remains: &Remains) -> ReleaseReply {
-    node.release(&claim.release_leaving(QueueAction::None, fence, None, remains)).await
+async fn release_of(
+    node: &RedisNode,
+    claim: &Claim,
+    fence: Fence,
+    remains: &Remains,
+) -> ReleaseReply {
+    node.release(&claim.release_leaving(QueueAction::None, fence, None, remains))
+        .await
 }
 
 fn is_of(entry: Option<&Entry>, claim: &Claim) -> bool {
@@ -61,13 +94,32 @@ fn a_parked_lock_stays_for_its_time_and_is_shown_as_the_runs_that_has_ended() {
             let (host, claim) = (Host::new(), claim_of(mode));
             let node = host.node();
             grant(&node, &claim).await;
-            assert!(matches!(release(&node, &claim, parking(false)).await, ReleaseReply::Released), "{mode}");
+            assert!(
+                matches!(
+                    release(&node, &claim, parking(false)).await,
+                    ReleaseReply::Released
+                ),
+                "{mode}"
+            );
             let seen = look(&node).await;
             let holder = seen.occupant().unwrap();
-            assert!(holder.is_parked() && holder.ttl == Some(LEFT), "{mode}: {holder:?}");
-            assert!(holder.holder().is_some_and(|(token, told)| token == claim.token && told.pid.is_none()));
-            let Vote::Held(met) = node.acquire(&claim_of(Mode::Exclusive)).await.vote else { panic!("{mode}") };
-            assert_eq!((met.ttl, met.lease_length()), (Some(LEFT), Some(SPAN)), "{mode}");
+            assert!(
+                holder.is_parked() && holder.ttl == Some(LEFT),
+                "{mode}: {holder:?}"
+            );
+            assert!(
+                holder
+                    .holder()
+                    .is_some_and(|(token, told)| token == claim.token && told.pid.is_none())
+            );
+            let Vote::Held(met) = node.acquire(&claim_of(Mode::Exclusive)).await.vote else {
+                panic!("{mode}")
+            };
+            assert_eq!(
+                (met.ttl, met.lease_length()),
+                (Some(LEFT), Some(SPAN)),
+                "{mode}"
+            );
             tokio::time::sleep(LEFT + Duration::from_millis(2)).await;
             grant(&node, &claim_of(Mode::Exclusive)).await;
         });
@@ -82,16 +134,41 @@ fn requests_of_the_run_that_come_late_change_no_parked_lock() {
             let node = host.node();
             let fence = grant(&node, &claim).await;
             release(&node, &claim, parking(false)).await;
-            assert!(!matches!(node.renew(&claim.renewal(fence)).await, Renewal::Renewed(..)), "{mode}");
+            assert!(
+                !matches!(
+                    node.renew(&claim.renewal(fence)).await,
+                    Renewal::Renewed(..)
+                ),
+                "{mode}"
+            );
             let heal: Heal = claim.healing(fence, None);
-            assert!(!matches!(node.heal(&heal).await, Renewal::Renewed(..) | Renewal::Healed(..)), "{mode}");
+            assert!(
+                !matches!(
+                    node.heal(&heal).await,
+                    Renewal::Renewed(..) | Renewal::Healed(..)
+                ),
+                "{mode}"
+            );
             let tombstone = claim.details.tombstone(claim.token, "me".into());
             let how = ForceUnlock::Tombstone(claim.token, &tombstone);
-            assert_eq!(node.force_unlock(&key(), how).await.unwrap(), Some(Revoked::TakenOver), "{mode}");
+            assert_eq!(
+                node.force_unlock(&key(), how).await.unwrap(),
+                Some(Revoked::TakenOver),
+                "{mode}"
+            );
             let seen = look(&node).await;
-            assert!(seen.occupant().unwrap().is_parked() && seen.occupant().unwrap().ttl == Some(LEFT), "{mode}");
+            assert!(
+                seen.occupant().unwrap().is_parked() && seen.occupant().unwrap().ttl == Some(LEFT),
+                "{mode}"
+            );
             // The copy of a release that was sent on another connection.
-            assert!(matches!(release(&node, &claim, parking(false)).await, ReleaseReply::Released), "{mode}");
+            assert!(
+                matches!(
+                    release(&node, &claim, parking(false)).await,
+                    ReleaseReply::Released
+                ),
+                "{mode}"
+            );
             assert!(look(&node).await.occupant().unwrap().is_parked(), "{mode}");
         });
     }
@@ -105,7 +182,12 @@ fn a_parked_lock_is_deleted_by_force_and_a_place_goes_to_the_next() {
             let node = host.node();
             let fence = grant(&node, &claim).await.get();
             release(&node, &claim, parking(false)).await;
-            assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(claim.token, fence, None)).await.unwrap(), None);
+            assert_eq!(
+                node.force_unlock(&key(), ForceUnlock::Delete(claim.token, fence, None))
+                    .await
+                    .unwrap(),
+                None
+            );
             assert!(look(&node).await.holders.is_empty(), "{mode}");
             grant(&node, &claim_of(Mode::Exclusive)).await;
         });
@@ -120,11 +202,32 @@ fn a_parked_member_keeps_its_place_and_shortens_no_other() {
         let slots = [(); 3].map(|()| claim_of(Mode::Slots(2)));
         grant(&node, &slots[0]).await;
         grant(&node, &slots[1]).await;
-        let short = Parking { left: Duration::from_secs(5), span: SPAN, parks_tombstone: false };
-        release(&node, &slots[0], Remains { parked: Some(short), ..Remains::default() }).await;
-        let Vote::Held(met) = node.acquire(&slots[2]).await.vote else { panic!("a place was free") };
-        assert_eq!((met.ttl, met.lease_length()), (Some(Duration::from_secs(5)), Some(SPAN)));
-        assert_eq!(host.get("job").unwrap().1, 30_000, "the key ends with its last member");
+        let short = Parking {
+            left: Duration::from_secs(5),
+            span: SPAN,
+            parks_tombstone: false,
+        };
+        release(
+            &node,
+            &slots[0],
+            Remains {
+                parked: Some(short),
+                ..Remains::default()
+            },
+        )
+        .await;
+        let Vote::Held(met) = node.acquire(&slots[2]).await.vote else {
+            panic!("a place was free")
+        };
+        assert_eq!(
+            (met.ttl, met.lease_length()),
+            (Some(Duration::from_secs(5)), Some(SPAN))
+        );
+        assert_eq!(
+            host.get("job").unwrap().1,
+            30_000,
+            "the key ends with its last member"
+        );
         tokio::time::sleep(Duration::from_millis(5002)).await;
         grant(&node, &slots[2]).await;
     });
@@ -139,11 +242,17 @@ fn a_tombstone_is_parked_after_a_loss_only() {
                 let node = host.node();
                 grant(&node, &claim).await;
                 let tombstone = claim.details.tombstone(claim.token, "me".into());
-                node.force_unlock(&key(), ForceUnlock::Tombstone(claim.token, &tombstone)).await.unwrap();
+                node.force_unlock(&key(), ForceUnlock::Tombstone(claim.token, &tombstone))
+                    .await
+                    .unwrap();
                 let reply = release(&node, &claim, parking(parks_tombstone)).await;
                 assert!(matches!(reply, ReleaseReply::Released), "{mode}");
                 let seen = look(&node).await;
-                assert_eq!(seen.occupant().is_some_and(Occupant::is_parked), stays, "{mode}");
+                assert_eq!(
+                    seen.occupant().is_some_and(Occupant::is_parked),
+                    stays,
+                    "{mode}"
+                );
                 assert_eq!(seen.holders.is_empty(), !stays, "{mode}");
             });
         }
@@ -159,10 +268,20 @@ fn a_lock_that_is_not_ours_is_neither_parked_nor_recorded() {
             let (ours, theirs) = (claim_of(mode), claim_of(mode));
             grant(&node, &theirs).await;
             let before = look(&node).await;
-            let both = Remains { parked: parking(true).parked, ..succeeding() };
-            assert!(matches!(release(&node, &ours, both).await, ReleaseReply::NotOurs(_)), "{mode}");
+            let both = Remains {
+                parked: parking(true).parked,
+                ..succeeding()
+            };
+            assert!(
+                matches!(release(&node, &ours, both).await, ReleaseReply::NotOurs(_)),
+                "{mode}"
+            );
             let after = look(&node).await;
-            assert_eq!((after.holders, after.last), (before.holders, Record::default()), "{mode}");
+            assert_eq!(
+                (after.holders, after.last),
+                (before.holders, Record::default()),
+                "{mode}"
+            );
         });
     }
 }
@@ -170,18 +289,37 @@ fn a_lock_that_is_not_ours_is_neither_parked_nor_recorded() {
 #[test]
 fn a_run_is_recorded_where_it_frees_its_lock_and_ends_by_itself() {
     for mode in KINDS {
-        for remains in [ending(), Remains { parked: parking(false).parked, ..ending() }] {
+        for remains in [
+            ending(),
+            Remains {
+                parked: parking(false).parked,
+                ..ending()
+            },
+        ] {
             virtual_time::run(async {
                 let (host, claim) = (Host::new(), claim_of(mode));
                 let node = host.node();
                 let fence = grant(&node, &claim).await;
                 assert_eq!(look(&node).await.last, Record::default());
-                assert!(matches!(release_of(&node, &claim, fence, &remains).await, ReleaseReply::Released), "{mode}");
+                assert!(
+                    matches!(
+                        release_of(&node, &claim, fence, &remains).await,
+                        ReleaseReply::Released
+                    ),
+                    "{mode}"
+                );
                 tokio::time::sleep(LEFT + Duration::from_millis(2)).await;
                 let last = look(&node).await.last;
                 let run = last.run.as_ref().unwrap();
-                assert!(run.fence == fence && is_of(Some(run), &claim) && last.success.is_none(), "{mode}: {last:?}");
-                assert_eq!((run.run.exit, run.age.as_secs()), (Some(3), LEFT.as_secs()), "{mode}");
+                assert!(
+                    run.fence == fence && is_of(Some(run), &claim) && last.success.is_none(),
+                    "{mode}: {last:?}"
+                );
+                assert_eq!(
+                    (run.run.exit, run.age.as_secs()),
+                    (Some(3), LEFT.as_secs()),
+                    "{mode}"
+                );
                 tokio::time::sleep(RUN_LIFE).await;
                 assert_eq!(look(&node).await.last, Record::default(), "{mode}");
             });
@@ -200,7 +338,9 @@ fn a_success_outlasts_later_runs_and_is_deleted_by_its_token_only() {
             let reply = release_of(&node, &claim, fence, &succeeding()).await;
             assert!(matches!(reply, ReleaseReply::Released), "copy {copy}");
             let seen = look(&node).await;
-            assert!(is_of(seen.last.success.as_ref(), &claim) && is_of(seen.last.run.as_ref(), &claim));
+            assert!(
+                is_of(seen.last.success.as_ref(), &claim) && is_of(seen.last.run.as_ref(), &claim)
+            );
             assert!(seen.holders.is_empty());
         }
         tokio::time::sleep(RUN_LIFE).await;
@@ -208,13 +348,29 @@ fn a_success_outlasts_later_runs_and_is_deleted_by_its_token_only() {
         let fence = grant(&node, &later).await;
         release_of(&node, &later, fence, &ending()).await;
         let last = look(&node).await.last;
-        assert!(is_of(last.success.as_ref(), &claim) && is_of(last.run.as_ref(), &later), "{last:?}");
-        assert_eq!(last.success.as_ref().map(|success| success.age.as_secs()), Some(RUN_LIFE.as_secs()));
-        let forgotten = async |token| node.force_unlock(&key(), ForceUnlock::Forget(token)).await.unwrap();
+        assert!(
+            is_of(last.success.as_ref(), &claim) && is_of(last.run.as_ref(), &later),
+            "{last:?}"
+        );
+        assert_eq!(
+            last.success.as_ref().map(|success| success.age.as_secs()),
+            Some(RUN_LIFE.as_secs())
+        );
+        let forgotten = async |token| {
+            node.force_unlock(&key(), ForceUnlock::Forget(token))
+                .await
+                .unwrap()
+        };
         assert_eq!(forgotten(later.token).await, Some(Revoked::Missing));
         assert!(look(&node).await.last.success.is_some());
         assert_eq!(forgotten(claim.token).await, None);
-        assert_eq!(look(&node).await.last, Record { success: None, ..last });
+        assert_eq!(
+            look(&node).await.last,
+            Record {
+                success: None,
+                ..last
+            }
+        );
         tokio::time::sleep(SUCCESS_LIFE).await;
         assert_eq!(look(&node).await.last, Record::default());
     });
@@ -229,7 +385,10 @@ fn a_record_is_written_over_a_lower_fence_only() {
             grant(&node, claim).await;
             release_of(&node, claim, Fence::new(fence).unwrap(), &succeeding()).await;
             let last = look(&node).await.last;
-            assert!(is_of(last.run.as_ref(), &claims[0]) && is_of(last.success.as_ref(), &claims[0]), "{last:?}");
+            assert!(
+                is_of(last.run.as_ref(), &claims[0]) && is_of(last.success.as_ref(), &claims[0]),
+                "{last:?}"
+            );
         }
     });
 }
@@ -249,11 +408,18 @@ fn a_success_is_copied_with_its_age_and_is_no_run() {
             &second,
             &claims[1],
             fence,
-            &Remains { earlier: earlier.clone(), once: succeeding().once, ..Remains::default() },
+            &Remains {
+                earlier: earlier.clone(),
+                once: succeeding().once,
+                ..Remains::default()
+            },
         )
         .await;
         let last = look(&second).await.last;
-        assert_eq!((last.run, last.success), (None, earlier.map(|earlier| *earlier)));
+        assert_eq!(
+            (last.run, last.success),
+            (None, earlier.map(|earlier| *earlier))
+        );
     });
 }
 
@@ -262,14 +428,19 @@ fn a_record_of_any_type_or_content_keeps_no_lock_and_is_replaced() {
     virtual_time::run(async {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
         let (node, record) = (host.node(), key().derived(Derived::Last));
-        for planted in
-            [&["SET", &record, "done"][..], &["SET", &record, &"9\n".repeat(4000)], &["HSET", &record, "a", "b"]]
-        {
+        for planted in [
+            &["SET", &record, "done"][..],
+            &["SET", &record, &"9\n".repeat(4000)],
+            &["HSET", &record, "a", "b"],
+        ] {
             host.by_hand(&["DEL", &record]);
             host.by_hand(planted);
             assert_eq!(look(&node).await.last, Record::default());
             grant(&node, &claim).await;
-            assert!(matches!(release(&node, &claim, succeeding()).await, ReleaseReply::Released));
+            assert!(matches!(
+                release(&node, &claim, succeeding()).await,
+                ReleaseReply::Released
+            ));
             assert!(look(&node).await.last.success.is_some(), "{planted:?}");
         }
     });
@@ -281,14 +452,28 @@ fn a_lock_that_is_deleted_by_force_is_recorded_as_broken() {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
         let node = host.node();
         let fence = grant(&node, &claim).await;
-        let broken = Note::of(Run { broken: Some("me".into()), ..Run::default() }, fence, claim.token);
+        let broken = Note::of(
+            Run {
+                broken: Some("me".into()),
+                ..Run::default()
+            },
+            fence,
+            claim.token,
+        );
         let how = ForceUnlock::Delete(claim.token, fence.get(), Some(&broken));
         assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
-        let last = Record { run: Some(broken.entry), success: None };
+        let last = Record {
+            run: Some(broken.entry),
+            success: None,
+        };
         assert_eq!(look(&node).await.last, last);
-        // The record is of its fence and its token, and yet no copy of its release has freed the lock.
+        // The record is of its fence and its token, and yet no copy of its release has freed the
+        // lock.
         let reply = release_of(&node, &claim, fence, &succeeding()).await;
-        assert!(matches!(reply, ReleaseReply::NotOurs(Revoked::Missing)), "{reply:?}");
+        assert!(
+            matches!(reply, ReleaseReply::NotOurs(Revoked::Missing)),
+            "{reply:?}"
+        );
         assert_eq!(look(&node).await.last, last);
     });
 }
@@ -300,7 +485,11 @@ fn the_first_waiter_hears_when_a_lock_is_parked() {
         let (node, waiting) = (host.node(), host.node());
         grant(&node, &claim).await;
         let waits = Claim {
-            ticket: Some(Ticket { waiter: Waiter::example(1), number: 1, supersedes: None }),
+            ticket: Some(Ticket {
+                waiter: Waiter::example(1),
+                number: 1,
+                supersedes: None,
+            }),
             ..claim_of(Mode::Exclusive)
         };
         waiting.acquire(&waits).await;
@@ -308,9 +497,19 @@ fn the_first_waiter_hears_when_a_lock_is_parked() {
         waiting.acquire(&waits).await;
         release(&node, &claim, parking(false)).await;
         let woken = tokio::time::timeout(Duration::from_millis(10), waiting.next()).await;
-        assert!(matches!(woken, Ok(Hint::Woken(Wake::YourTurn))), "{woken:?}");
-        let Vote::Held(met) = waiting.acquire(&waits).await.vote else { panic!("it is parked") };
-        assert!(met.is_parked() && met.ttl.is_some_and(|ttl| ttl + Duration::from_secs(1) > LEFT));
+        assert!(
+            matches!(woken, Ok(Hint::Woken(Wake::YourTurn))),
+            "{woken:?}"
+        );
+        let Vote::Held(met) = waiting.acquire(&waits).await.vote else {
+            panic!("it is parked")
+        };
+        assert!(
+            met.is_parked()
+                && met
+                    .ttl
+                    .is_some_and(|ttl| ttl + Duration::from_secs(1) > LEFT)
+        );
         assert_eq!(host.queue().len(), 1);
     });
 }

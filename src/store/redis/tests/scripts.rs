@@ -10,20 +10,45 @@ use crate::store::{Heal, Renew};
 
 /// Tokens that differ in their last digit.
 fn token(digit: u8) -> Token {
-    format!("00000000-0000-4000-8000-00000000000{digit}").parse().unwrap()
+    format!("00000000-0000-4000-8000-00000000000{digit}")
+        .parse()
+        .unwrap()
 }
 
 fn claim_of(digit: u8) -> Claim {
-    let details = Details { ttl: 30_000, n: 3, ..Details::default() };
-    Claim { token: token(digit), details, ..claim("job", false) }
+    let details = Details {
+        ttl: 30_000,
+        n: 3,
+        ..Details::default()
+    };
+    Claim {
+        token: token(digit),
+        details,
+        ..claim("job", false)
+    }
 }
 
 /// The claim of the waiter of this number, which came in this order, from a host of its own.
 fn waits(number: u8) -> Claim {
     let id = Uuid::from_u128(u128::from(number));
     let (user, note) = (String::new(), None);
-    let waiter = Waiter { id, host: format!("host{number}"), pid: 1, since: 1, mode: Mode::Exclusive, user, note };
-    Claim { ticket: Some(Ticket { waiter, number: u64::from(number), supersedes: None }), ..claim_of(number) }
+    let waiter = Waiter {
+        id,
+        host: format!("host{number}"),
+        pid: 1,
+        since: 1,
+        mode: Mode::Exclusive,
+        user,
+        note,
+    };
+    Claim {
+        ticket: Some(Ticket {
+            waiter,
+            number: u64::from(number),
+            supersedes: None,
+        }),
+        ..claim_of(number)
+    }
 }
 
 fn renew_of(digit: u8, fence: u64) -> Renew {
@@ -39,7 +64,12 @@ fn renew_of(digit: u8, fence: u64) -> Renew {
 }
 
 fn heal_of(digit: u8, fence: u64, told: Option<u64>) -> Heal {
-    Heal { renew: renew_of(digit, fence), details: claim_of(digit).details, told, waiter: None }
+    Heal {
+        renew: renew_of(digit, fence),
+        details: claim_of(digit).details,
+        told,
+        waiter: None,
+    }
 }
 
 async fn grant(node: &RedisNode, claim: &Claim) -> u64 {
@@ -62,7 +92,9 @@ async fn pass(span: Duration) {
 }
 
 fn release_of(claim: &Claim) -> Release {
-    claim.release(claim.ticket.clone().map_or(QueueAction::None, |ticket| QueueAction::Leave(ticket.waiter)))
+    claim.release(claim.ticket.clone().map_or(QueueAction::None, |ticket| {
+        QueueAction::Leave(ticket.waiter)
+    }))
 }
 
 #[test]
@@ -73,14 +105,33 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         let fence = grant(&node, &claim_of(1)).await;
         pass(TTL / 2).await;
         let before = (host.get("job"), host.counter());
-        assert!(matches!(node.renew(&renew_of(2, fence)).await, Renewal::Lost(Revoked::TakenOver, _)));
-        assert!(matches!(node.heal(&heal_of(2, fence, None)).await, Renewal::Lost(Revoked::TakenOver, _)));
-        assert!(matches!(node.release(&release_of(&claim_of(2))).await, ReleaseReply::NotOurs(Revoked::TakenOver)));
+        assert!(matches!(
+            node.renew(&renew_of(2, fence)).await,
+            Renewal::Lost(Revoked::TakenOver, _)
+        ));
+        assert!(matches!(
+            node.heal(&heal_of(2, fence, None)).await,
+            Renewal::Lost(Revoked::TakenOver, _)
+        ));
+        assert!(matches!(
+            node.release(&release_of(&claim_of(2))).await,
+            ReleaseReply::NotOurs(Revoked::TakenOver)
+        ));
         let tombstone = claim_of(2).details.tombstone(token(2), "me".into());
-        for how in [ForceUnlock::Tombstone(token(2), &tombstone), ForceUnlock::Delete(token(2), 0, None)] {
-            assert_eq!(node.force_unlock(&key(), how).await.unwrap(), Some(Revoked::TakenOver), "{how:?}");
+        for how in [
+            ForceUnlock::Tombstone(token(2), &tombstone),
+            ForceUnlock::Delete(token(2), 0, None),
+        ] {
+            assert_eq!(
+                node.force_unlock(&key(), how).await.unwrap(),
+                Some(Revoked::TakenOver),
+                "{how:?}"
+            );
         }
-        assert!(matches!(node.acquire(&claim_of(2)).await.vote, Vote::Held(_)));
+        assert!(matches!(
+            node.acquire(&claim_of(2)).await.vote,
+            Vote::Held(_)
+        ));
         assert_eq!((host.get("job"), host.counter()), before);
     });
 }
@@ -91,13 +142,25 @@ fn the_holder_extends_its_key_and_carries_its_fence_and_deletes_it() {
         let host = Host::new();
         let node = host.node();
         let fence = grant(&node, &claim_of(1)).await;
-        assert_eq!((host.counter(), host.get("job").unwrap().1), (fence, 30_000));
+        assert_eq!(
+            (host.counter(), host.get("job").unwrap().1),
+            (fence, 30_000)
+        );
         pass(TTL / 2).await;
-        assert!(matches!(node.renew(&renew_of(1, fence + 5)).await, Renewal::Renewed(_, Some(_))));
-        assert_eq!((host.counter(), host.get("job").unwrap().1), (fence + 5, 30_000));
+        assert!(matches!(
+            node.renew(&renew_of(1, fence + 5)).await,
+            Renewal::Renewed(_, Some(_))
+        ));
+        assert_eq!(
+            (host.counter(), host.get("job").unwrap().1),
+            (fence + 5, 30_000)
+        );
         node.renew(&renew_of(1, fence)).await;
         assert_eq!(host.counter(), fence + 5, "no renewal lowers the counter");
-        assert!(matches!(node.release(&release_of(&claim_of(1))).await, ReleaseReply::Released));
+        assert!(matches!(
+            node.release(&release_of(&claim_of(1))).await,
+            ReleaseReply::Released
+        ));
         assert_eq!(host.get("job"), None);
     });
 }
@@ -110,15 +173,31 @@ fn a_healing_sets_the_key_again_only_over_the_counter_that_was_told() {
         let fence = grant(&node, &claim_of(1)).await;
         host.by_hand(&["DEL", "job"]);
         let higher = fence + 3;
-        host.by_hand(&["SET", &key().derived(Derived::Fence), &higher.to_string(), "PX", "100000"]);
+        host.by_hand(&[
+            "SET",
+            &key().derived(Derived::Fence),
+            &higher.to_string(),
+            "PX",
+            "100000",
+        ]);
         for told in [None, Some(fence), Some(higher + 1)] {
             let healing = node.heal(&heal_of(1, fence, told)).await;
-            assert!(matches!(healing, Renewal::Lost(Revoked::Missing, Some(count)) if count == higher), "{healing:?}");
+            assert!(
+                matches!(healing, Renewal::Lost(Revoked::Missing, Some(count)) if count == higher),
+                "{healing:?}"
+            );
             assert_eq!(host.get("job"), None);
         }
         let healing = node.heal(&heal_of(1, fence, Some(higher))).await;
-        assert!(matches!(healing, Renewal::Healed(_, Some(count)) if count == higher), "{healing:?}");
-        assert_eq!((host.counter(), host.get("job").unwrap().1), (higher, 30_000), "the counter is not lowered");
+        assert!(
+            matches!(healing, Renewal::Healed(_, Some(count)) if count == higher),
+            "{healing:?}"
+        );
+        assert_eq!(
+            (host.counter(), host.get("job").unwrap().1),
+            (higher, 30_000),
+            "the counter is not lowered"
+        );
     });
 }
 
@@ -127,7 +206,10 @@ fn a_healing_raises_a_counter_that_was_lost() {
     virtual_time::run(async {
         let host = Host::new();
         let node = host.node();
-        assert!(matches!(node.heal(&heal_of(1, 1000, None)).await, Renewal::Healed(_, Some(0))));
+        assert!(matches!(
+            node.heal(&heal_of(1, 1000, None)).await,
+            Renewal::Healed(_, Some(0))
+        ));
         assert_eq!((host.counter(), host.get("job").unwrap().1), (1000, 30_000));
     });
 }
@@ -140,15 +222,32 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
         let fence = grant(&node, &claim_of(1)).await;
         pass(TTL / 2).await;
         let tombstone = claim_of(1).details.tombstone(token(1), "me".into());
-        let broken = node.force_unlock(&key(), ForceUnlock::Tombstone(token(1), &tombstone)).await;
+        let broken = node
+            .force_unlock(&key(), ForceUnlock::Tombstone(token(1), &tombstone))
+            .await;
         assert_eq!(broken.unwrap(), None);
         let (value, left) = host.get("job").unwrap();
-        assert!(value.starts_with("broken ") && left == 15_000, "{value} for {left} ms");
-        assert!(matches!(node.renew(&renew_of(1, fence)).await, Renewal::Broken(None, _)));
-        assert!(matches!(node.acquire(&claim_of(2)).await.vote, Vote::Held(_)));
-        assert!(matches!(node.heal(&heal_of(1, fence, None)).await, Renewal::Broken(Some(_), _)));
+        assert!(
+            value.starts_with("broken ") && left == 15_000,
+            "{value} for {left} ms"
+        );
+        assert!(matches!(
+            node.renew(&renew_of(1, fence)).await,
+            Renewal::Broken(None, _)
+        ));
+        assert!(matches!(
+            node.acquire(&claim_of(2)).await.vote,
+            Vote::Held(_)
+        ));
+        assert!(matches!(
+            node.heal(&heal_of(1, fence, None)).await,
+            Renewal::Broken(Some(_), _)
+        ));
         assert_eq!(host.get("job").unwrap().1, 30_000);
-        assert!(matches!(node.release(&release_of(&claim_of(1))).await, ReleaseReply::Released));
+        assert!(matches!(
+            node.release(&release_of(&claim_of(1))).await,
+            ReleaseReply::Released
+        ));
         assert_eq!(host.get("job"), None);
     });
 }
@@ -159,9 +258,17 @@ fn a_forced_deletion_keeps_a_healing_that_is_under_way_out() {
         let host = Host::new();
         let node = host.node();
         let fence = grant(&node, &claim_of(1)).await;
-        assert_eq!(node.force_unlock(&key(), ForceUnlock::Delete(token(1), fence + 9, None)).await.unwrap(), None);
+        assert_eq!(
+            node.force_unlock(&key(), ForceUnlock::Delete(token(1), fence + 9, None))
+                .await
+                .unwrap(),
+            None
+        );
         assert_eq!((host.get("job"), host.counter()), (None, fence + 10));
-        assert!(matches!(node.heal(&heal_of(1, fence, None)).await, Renewal::Lost(Revoked::Missing, _)));
+        assert!(matches!(
+            node.heal(&heal_of(1, fence, None)).await,
+            Renewal::Lost(Revoked::Missing, _)
+        ));
     });
 }
 
@@ -172,7 +279,14 @@ fn fences_rise_by_the_counter_and_by_a_hint_near_the_servers_clock() {
         let node = host.node();
         let now = u64::try_from(wall().0).unwrap();
         let next = async |hint: u64, nodes: usize| {
-            let claim = Claim { fence_hint: hint, details: Details { n: nodes, ..Details::default() }, ..claim_of(1) };
+            let claim = Claim {
+                fence_hint: hint,
+                details: Details {
+                    n: nodes,
+                    ..Details::default()
+                },
+                ..claim_of(1)
+            };
             let fence = grant(&node, &claim).await;
             node.release(&release_of(&claim)).await;
             fence
@@ -184,7 +298,11 @@ fn fences_rise_by_the_counter_and_by_a_hint_near_the_servers_clock() {
         let high = next(now + 3_600_000_000, 3).await;
         assert_eq!(high, now + 5_000_000, "a hint far ahead");
         host.by_hand(&["DEL", &key().derived(Derived::Fence)]);
-        assert_eq!(next(7, 1).await, now + 5_000_000, "a lone node that lost its counter");
+        assert_eq!(
+            next(7, 1).await,
+            now + 5_000_000,
+            "a lone node that lost its counter"
+        );
     });
 }
 
@@ -193,15 +311,27 @@ fn a_node_that_restarted_or_is_a_replica_grants_nothing() {
     virtual_time::run(async {
         let host = Host::new();
         let node = host.node();
-        let guarded = |uptime| Claim { min_uptime: Some(uptime), ..claim_of(1) };
+        let guarded = |uptime| Claim {
+            min_uptime: Some(uptime),
+            ..claim_of(1)
+        };
         let old = Duration::from_secs(3598);
-        assert!(matches!(node.acquire(&guarded(old * 2)).await.vote, Vote::Restarted));
+        assert!(matches!(
+            node.acquire(&guarded(old * 2)).await.vote,
+            Vote::Restarted
+        ));
         assert_eq!((host.get("job"), host.counter()), (None, 0));
         grant(&node, &guarded(old)).await;
         // A holder's key on a replica is no answer: no release there would wake the waiter.
         for is_held in [true, false] {
             host.memory().set_replica(true);
-            for claim in [Claim { token: token(2), ..guarded(old) }, waits(2)] {
+            for claim in [
+                Claim {
+                    token: token(2),
+                    ..guarded(old)
+                },
+                waits(2),
+            ] {
                 let vote = host.node().acquire(&claim).await.vote;
                 assert!(matches!(vote, Vote::Failed(_)), "{vote:?}, held: {is_held}");
             }
@@ -218,16 +348,25 @@ fn waiters_are_served_in_order_and_newcomers_after_them() {
         let [holder, first, second] = [host.node(), host.node(), host.node()];
         grant(&holder, &claim_of(9)).await;
         for (node, number) in [(&second, 2), (&first, 1)] {
-            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+            assert!(matches!(
+                node.acquire(&waits(number)).await.vote,
+                Vote::Held(_)
+            ));
         }
         assert_eq!(host.queue().len(), 2);
         holder.release(&release_of(&claim_of(9))).await;
         pass(Duration::from_millis(1)).await;
-        assert_eq!((wake_of(&first), wake_of(&second)), (Some(Wake::YourTurn), Some(Wake::StandBy)));
+        assert_eq!(
+            (wake_of(&first), wake_of(&second)),
+            (Some(Wake::YourTurn), Some(Wake::StandBy))
+        );
         assert_eq!(refused_for(&holder, &claim_of(8)).await, 1);
         assert_eq!(refused_for(&second, &waits(2)).await, 1);
         grant(&first, &waits(1)).await;
-        assert_eq!((host.queue().len(), host.get(&key().derived(Derived::Turns))), (1, None));
+        assert_eq!(
+            (host.queue().len(), host.get(&key().derived(Derived::Turns))),
+            (1, None)
+        );
     });
 }
 
@@ -237,15 +376,25 @@ fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
         let host = Host::new();
         let [first, second] = [host.node(), host.node()];
         grant(&first, &waits(1)).await;
-        assert!(matches!(second.acquire(&waits(2)).await.vote, Vote::Held(_)));
+        assert!(matches!(
+            second.acquire(&waits(2)).await.vote,
+            Vote::Held(_)
+        ));
         let keeps = waits(1).release(QueueAction::Keep(waits(1).ticket.unwrap()));
         first.release(&keeps).await;
-        assert_eq!(refused_for(&second, &waits(2)).await, 1, "the first has its place again");
+        assert_eq!(
+            refused_for(&second, &waits(2)).await,
+            1,
+            "the first has its place again"
+        );
         assert_eq!(wake_of(&second), Some(Wake::StandBy));
         let left = waits(1).ticket.unwrap().waiter;
         first.leave(&key(), &left).await;
         pass(Duration::from_millis(1)).await;
-        assert_eq!((wake_of(&second), host.queue().len()), (Some(Wake::YourTurn), 1));
+        assert_eq!(
+            (wake_of(&second), host.queue().len()),
+            (Some(Wake::YourTurn), 1)
+        );
         grant(&second, &waits(2)).await;
     });
 }
@@ -257,7 +406,10 @@ fn a_waiter_that_leaves_gives_a_stalled_head_no_more_time() {
         let [holder, head, next, other] = [host.node(), host.node(), host.node(), host.node()];
         grant(&holder, &claim_of(9)).await;
         for (node, number) in [(&head, 1), (&next, 2), (&other, 3)] {
-            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+            assert!(matches!(
+                node.acquire(&waits(number)).await.vote,
+                Vote::Held(_)
+            ));
         }
         holder.release(&release_of(&claim_of(9))).await;
         pass(Duration::from_millis(300)).await;
@@ -277,7 +429,10 @@ fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
         let [holder, head, next] = [host.node(), host.node(), host.node()];
         grant(&holder, &claim_of(9)).await;
         for (node, number) in [(&head, 1), (&next, 2)] {
-            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+            assert!(matches!(
+                node.acquire(&waits(number)).await.vote,
+                Vote::Held(_)
+            ));
         }
         holder.release(&release_of(&claim_of(9))).await;
         pass(Duration::from_millis(400)).await;
@@ -286,9 +441,15 @@ fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
         grant(&next, &waits(2)).await;
         next.release(&release_of(&waits(2))).await;
         // An offer from the future counts as old: the clock was set back.
-        assert!(matches!(head.acquire(&waits(1)).await.vote, Vote::Granted { .. }));
+        assert!(matches!(
+            head.acquire(&waits(1)).await.vote,
+            Vote::Granted { .. }
+        ));
         assert!(matches!(next.acquire(&waits(2)).await.vote, Vote::Held(_)));
-        assert!(matches!(holder.acquire(&waits(3)).await.vote, Vote::Held(_)));
+        assert!(matches!(
+            holder.acquire(&waits(3)).await.vote,
+            Vote::Held(_)
+        ));
         head.release(&release_of(&waits(1))).await;
         let ahead = (wall().0 / 1000 + 60_000).to_string();
         let entry = waits(2).ticket.unwrap().waiter.to_string();
@@ -304,7 +465,10 @@ fn a_waiter_behind_one_that_has_stalled_has_less_time() {
         let [holder, head, second, third] = [host.node(), host.node(), host.node(), host.node()];
         grant(&holder, &claim_of(9)).await;
         for (node, number) in [(&head, 1), (&second, 2), (&third, 3)] {
-            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+            assert!(matches!(
+                node.acquire(&waits(number)).await.vote,
+                Vote::Held(_)
+            ));
         }
         holder.release(&release_of(&claim_of(9))).await;
         pass(Duration::from_millis(500)).await;
@@ -323,7 +487,10 @@ fn waiters_that_listen_no_more_are_removed() {
         let [holder, gone, also_gone, next] = [host.node(), host.node(), host.node(), host.node()];
         grant(&holder, &claim_of(9)).await;
         for (node, number) in [(&gone, 1), (&also_gone, 2), (&next, 4)] {
-            assert!(matches!(node.acquire(&waits(number)).await.vote, Vote::Held(_)));
+            assert!(matches!(
+                node.acquire(&waits(number)).await.vote,
+                Vote::Held(_)
+            ));
         }
         drop(gone);
         pass(Duration::from_millis(1)).await;
@@ -354,7 +521,13 @@ fn a_large_foreign_value_is_described_and_not_fetched() {
     virtual_time::run(async {
         let host = Host::new();
         host.by_hand(&["SET", "job", &"x".repeat(1 << 20)]);
-        let seen = host.node().observe(&key(), Look::default()).await.unwrap().foreign.unwrap();
+        let seen = host
+            .node()
+            .observe(&key(), Look::default())
+            .await
+            .unwrap()
+            .foreign
+            .unwrap();
         assert_eq!((seen.length, seen.head.len()), (1 << 20, LARGEST_VALUE));
     });
 }

@@ -5,14 +5,19 @@ use rlock::store::{ForceUnlock, Renewal, Vote, Wakes};
 
 use crate::store_suite::{Client, Feature, Place, within};
 
-/// A tombstone keeps others out until its holder has stopped and deletes it, and the holder is told.
+/// A tombstone keeps others out until its holder has stopped and deletes it, and the holder is
+/// told.
 pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Place<'_>) {
     if place.lacks(Feature::TakingAway) {
         return;
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
     holder.takes().await;
-    holder.node.queue().expect("a queue").listen(&holder.claim.key, holder.token());
+    holder
+        .node
+        .queue()
+        .expect("a queue")
+        .listen(&holder.claim.key, holder.token());
     within("the holder listens", async {
         while holder.node.queue().expect("a queue").wakes() != Wakes::Yes {
             let renewal = holder.renews().await;
@@ -24,7 +29,10 @@ pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Plac
     holder.hears().await;
     next.meets(&holder).await;
     let renewal = holder.renews().await;
-    assert!(matches!(&renewal, Renewal::Broken(_, by) if by.name == "ops"), "{renewal:?}");
+    assert!(
+        matches!(&renewal, Renewal::Broken(_, by) if by.name == "ops"),
+        "{renewal:?}"
+    );
     assert!(matches!(next.vote().await, Vote::Held(_)));
     holder.releases().await;
     next.takes().await;
@@ -38,12 +46,26 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
     let fence = holder.takes().await;
     let delete = ForceUnlock::Delete(holder.token(), fence.get(), None);
-    assert_eq!(breaker.node.force_unlock(&holder.claim.key, delete).await.expect("an answer"), None);
+    assert_eq!(
+        breaker
+            .node
+            .force_unlock(&holder.claim.key, delete)
+            .await
+            .expect("an answer"),
+        None
+    );
     let renewal = holder.renews().await;
-    assert!(matches!(renewal, Renewal::Lost(Revoked::Missing, _)), "{renewal:?}");
+    assert!(
+        matches!(renewal, Renewal::Lost(Revoked::Missing, _)),
+        "{renewal:?}"
+    );
     next.takes().await;
     assert!(next.fence() > fence);
-    let again = breaker.node.force_unlock(&holder.claim.key, delete).await.expect("an answer");
+    let again = breaker
+        .node
+        .force_unlock(&holder.claim.key, delete)
+        .await
+        .expect("an answer");
     assert_eq!(again, Some(Revoked::TakenOver));
     holder.meets(&next).await;
 }
@@ -63,7 +85,8 @@ pub async fn a_lock_is_taken_from_the_holder_that_is_named_and_no_other(place: &
     assert!(matches!(renewal, Renewal::Renewed(..)), "{renewal:?}");
 }
 
-/// A value that is not rlock's is deleted on request, if it is still the one that the user has seen.
+/// A value that is not rlock's is deleted on request, if it is still the one that the user has
+/// seen.
 pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place: &Place<'_>) {
     if place.lacks(Feature::TakingAway) {
         return;
@@ -75,11 +98,22 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
     place.delete();
     client.takes().await;
     let key = client.claim.key.clone();
-    let deleted = client.node.force_unlock(&key, ForceUnlock::DeleteForeign(&seen)).await.expect("an answer");
+    let deleted = client
+        .node
+        .force_unlock(&key, ForceUnlock::DeleteForeign(&seen))
+        .await
+        .expect("an answer");
     assert_eq!(deleted, Some(Revoked::TakenOver));
     client.releases().await;
     let _guard = place.occupy();
-    assert_eq!(client.node.force_unlock(&key, ForceUnlock::DeleteForeign(&seen)).await.expect("an answer"), None);
+    assert_eq!(
+        client
+            .node
+            .force_unlock(&key, ForceUnlock::DeleteForeign(&seen))
+            .await
+            .expect("an answer"),
+        None
+    );
     client.takes().await;
 }
 
@@ -87,5 +121,9 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
 async fn breaks(breaker: &Client, holder: &Client) -> Option<Revoked> {
     let tombstone = holder.claim.details.tombstone(holder.token(), "ops".into());
     let how = ForceUnlock::Tombstone(holder.token(), &tombstone);
-    breaker.node.force_unlock(&holder.claim.key, how).await.expect("an answer")
+    breaker
+        .node
+        .force_unlock(&holder.claim.key, how)
+        .await
+        .expect("an answer")
 }

@@ -83,7 +83,10 @@ pub async fn a_foreign_value_is_respected(place: &Place<'_>) {
     let mut client = place.client();
     for _ in 0..2 {
         let vote = client.vote().await;
-        assert!(matches!(&vote, Vote::Held(met) if met.holder().is_none()), "{vote:?}");
+        assert!(
+            matches!(&vote, Vote::Held(met) if met.holder().is_none()),
+            "{vote:?}"
+        );
         let reply = client.gives_back().await;
         assert!(matches!(reply, ReleaseReply::NotOurs(_)), "{reply:?}");
     }
@@ -99,10 +102,17 @@ pub async fn a_look_shows_the_holder_and_changes_nothing(place: &Place<'_>) {
     holder.takes().await;
     let [first, again] = [other.looks().await, other.looks().await];
     for seen in [&first, &again] {
-        let (token, told) = seen.occupant().expect("a holder").holder().expect("an rlock");
+        let (token, told) = seen
+            .occupant()
+            .expect("a holder")
+            .holder()
+            .expect("an rlock");
         assert_eq!((token, told), (holder.token(), &holder.claim.details));
     }
-    assert_eq!((first.fence, first.queue.len()), (again.fence, again.queue.len()));
+    assert_eq!(
+        (first.fence, first.queue.len()),
+        (again.fence, again.queue.len())
+    );
     holder.releases().await;
     assert!(other.looks().await.holders.is_empty());
 }

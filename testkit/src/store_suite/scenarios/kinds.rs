@@ -27,7 +27,10 @@ pub async fn each_slot_has_one_holder(place: &Place<'_>) {
     let [mut one, mut two, mut three] = [(); 3].map(|()| place.client_of(Mode::Slots(2)));
     one.takes().await;
     two.takes().await;
-    assert_eq!(BTreeSet::from([one.claim.index, two.claim.index]), BTreeSet::from([1, 2]));
+    assert_eq!(
+        BTreeSet::from([one.claim.index, two.claim.index]),
+        BTreeSet::from([1, 2])
+    );
     assert!(!three.is_granted().await);
     one.releases().await;
     three.takes().await;
@@ -37,13 +40,21 @@ pub async fn each_slot_has_one_holder(place: &Place<'_>) {
 
 /// A client that wants the lock in another way waits until all holders have left.
 pub async fn kinds_exclude_each_other(place: &Place<'_>) {
-    let kinds = [Mode::Exclusive, Mode::Shared, Mode::Slots(2), Mode::Slots(3)];
+    let kinds = [
+        Mode::Exclusive,
+        Mode::Shared,
+        Mode::Slots(2),
+        Mode::Slots(3),
+    ];
     for held in kinds {
         let mut holder = place.client_of(held);
         holder.takes().await;
         for wanted in kinds.into_iter().filter(|wanted| *wanted != held) {
             let vote = place.client_of(wanted).vote().await;
-            assert!(matches!(vote, Vote::Held(_)), "{wanted} beside {held}: {vote:?}");
+            assert!(
+                matches!(vote, Vote::Held(_)),
+                "{wanted} beside {held}: {vote:?}"
+            );
         }
         holder.releases().await;
     }
@@ -58,11 +69,22 @@ pub async fn a_look_shows_each_member(place: &Place<'_>) {
     let seen = place.client().looks().await;
     assert_eq!(seen.members, 3);
     for member in &members {
-        let (_, told) = seen.of(member.token()).expect("a member").holder().expect("an rlock");
+        let (_, told) = seen
+            .of(member.token())
+            .expect("a member")
+            .holder()
+            .expect("an rlock");
         assert_eq!(told, &member.claim.details);
     }
     members[0].releases().await;
-    assert!(place.client().looks().await.of(members[0].token()).is_none());
+    assert!(
+        place
+            .client()
+            .looks()
+            .await
+            .of(members[0].token())
+            .is_none()
+    );
 }
 
 /// A member that is not renewed ends, and those that are stay.
@@ -70,7 +92,9 @@ pub async fn each_member_ends_by_itself(place: &Place<'_>) {
     if place.lacks(Feature::Leases) {
         return;
     }
-    let mut short = place.client_of(Mode::Slots(2)).with_ttl(Duration::from_secs(1));
+    let mut short = place
+        .client_of(Mode::Slots(2))
+        .with_ttl(Duration::from_secs(1));
     let [mut long, mut next] = [(); 2].map(|()| place.client_of(Mode::Slots(2)));
     long.takes().await;
     short.takes().await;

@@ -40,8 +40,13 @@ pub async fn a_renewal_extends_the_grant(place: &Place<'_>) {
     let sent = rlock::clock::now();
     let renewal = holder.renews().await;
     let answered = rlock::clock::now();
-    let Renewal::Renewed(until, _) = renewal else { panic!("{renewal:?}") };
-    assert!(until >= long.end(sent) && until <= long.end(answered), "{until:?}");
+    let Renewal::Renewed(until, _) = renewal else {
+        panic!("{renewal:?}")
+    };
+    assert!(
+        until >= long.end(sent) && until <= long.end(answered),
+        "{until:?}"
+    );
     let seen = place.client().looks().await;
     let left = seen.occupant().expect("a holder").ttl.expect("an end");
     assert!(left > MIDDLE && left <= long.ttl(), "{left:?}");
@@ -57,8 +62,17 @@ pub async fn a_renewal_by_another_token_extends_nothing(place: &Place<'_>) {
     let fence = holder.takes().await;
     other.meets(&holder).await;
     let renewal = other.node.renew(&other.claim.renewal(fence)).await;
-    assert!(matches!(renewal, Renewal::Lost(Revoked::TakenOver, _)), "{renewal:?}");
-    let left = other.looks().await.occupant().expect("a holder").ttl.expect("an end");
+    assert!(
+        matches!(renewal, Renewal::Lost(Revoked::TakenOver, _)),
+        "{renewal:?}"
+    );
+    let left = other
+        .looks()
+        .await
+        .occupant()
+        .expect("a holder")
+        .ttl
+        .expect("an end");
     assert!(left <= MIDDLE, "{left:?}");
     other.meets(&holder).await;
 }
@@ -69,9 +83,15 @@ pub async fn a_holder_is_told_that_its_lock_is_gone(place: &Place<'_>) {
     holder.takes().await;
     place.delete();
     let renewal = holder.renews().await;
-    assert!(matches!(renewal, Renewal::Lost(Revoked::Missing, _)), "{renewal:?}");
+    assert!(
+        matches!(renewal, Renewal::Lost(Revoked::Missing, _)),
+        "{renewal:?}"
+    );
     let reply = holder.gives_back().await;
-    assert!(matches!(reply, ReleaseReply::NotOurs(Revoked::Missing)), "{reply:?}");
+    assert!(
+        matches!(reply, ReleaseReply::NotOurs(Revoked::Missing)),
+        "{reply:?}"
+    );
 }
 
 /// A holder whose lock is another client's is told so.
@@ -81,9 +101,15 @@ pub async fn a_holder_is_told_that_another_client_has_its_lock(place: &Place<'_>
     place.delete();
     other.takes().await;
     let renewal = holder.renews().await;
-    assert!(matches!(renewal, Renewal::Lost(Revoked::TakenOver, _)), "{renewal:?}");
+    assert!(
+        matches!(renewal, Renewal::Lost(Revoked::TakenOver, _)),
+        "{renewal:?}"
+    );
     let reply = holder.gives_back().await;
-    assert!(matches!(reply, ReleaseReply::NotOurs(Revoked::TakenOver)), "{reply:?}");
+    assert!(
+        matches!(reply, ReleaseReply::NotOurs(Revoked::TakenOver)),
+        "{reply:?}"
+    );
     place.client().meets(&other).await;
 }
 
@@ -114,11 +140,15 @@ pub async fn a_lock_is_not_set_again_over_another_clients(place: &Place<'_>) {
     let lost = holder.renews().await;
     other.takes().await;
     let healed = holder.heals_after(lost).await;
-    assert!(matches!(healed, Renewal::Lost(Revoked::TakenOver, _)), "{healed:?}");
+    assert!(
+        matches!(healed, Renewal::Lost(Revoked::TakenOver, _)),
+        "{healed:?}"
+    );
     place.client().meets(&other).await;
 }
 
-/// A lock is not set again, though nothing is there, when another client has had it since the holder was told.
+/// A lock is not set again, though nothing is there, when another client has had it since the
+/// holder was told.
 pub async fn a_lock_is_not_set_again_after_another_client_has_had_it(place: &Place<'_>) {
     if place.lacks(Feature::Healing) {
         return;
@@ -130,6 +160,9 @@ pub async fn a_lock_is_not_set_again_after_another_client_has_had_it(place: &Pla
     other.takes().await;
     other.releases().await;
     let healed = holder.heals_after(lost).await;
-    assert!(matches!(healed, Renewal::Lost(Revoked::Missing, _)), "{healed:?}");
+    assert!(
+        matches!(healed, Renewal::Lost(Revoked::Missing, _)),
+        "{healed:?}"
+    );
     other.takes().await;
 }

@@ -23,8 +23,14 @@ pub async fn a_run_is_recorded_with_its_release(place: &Place<'_>) {
         ends(&client, None).await;
         let last = client.looks().await.last;
         let run = last.run.expect("the run");
-        assert_eq!((run.token, run.fence, run.run.exit), (client.token(), client.fence(), Some(0)));
-        assert!(run.age < Duration::from_secs(60) && run.run.host == "web1" && run.run.cmd == "backup", "{run:?}");
+        assert_eq!(
+            (run.token, run.fence, run.run.exit),
+            (client.token(), client.fence(), Some(0))
+        );
+        assert!(
+            run.age < Duration::from_secs(60) && run.run.host == "web1" && run.run.cmd == "backup",
+            "{run:?}"
+        );
         assert_eq!(last.success, before.success);
     }
     // A lock that is given back without a command leaves it alone.
@@ -48,12 +54,22 @@ pub async fn a_success_outlasts_later_runs_and_is_forgotten_by_its_token(place: 
     }
     later.takes().await;
     ends(&later, None).await;
-    assert_eq!(tokens(&later.looks().await.last), [Some(later.token()), Some(first.token())]);
+    assert_eq!(
+        tokens(&later.looks().await.last),
+        [Some(later.token()), Some(first.token())]
+    );
     for (token, is_done) in [(later.token(), false), (first.token(), true)] {
-        let forgotten = later.node.force_unlock(&later.claim.key, ForceUnlock::Forget(token)).await.expect("an answer");
+        let forgotten = later
+            .node
+            .force_unlock(&later.claim.key, ForceUnlock::Forget(token))
+            .await
+            .expect("an answer");
         assert_eq!(forgotten.is_none(), is_done);
     }
-    assert_eq!(tokens(&later.looks().await.last), [Some(later.token()), None]);
+    assert_eq!(
+        tokens(&later.looks().await.last),
+        [Some(later.token()), None]
+    );
 }
 
 /// The record of a run stays when an older run's release comes once more.
@@ -77,9 +93,23 @@ pub async fn a_lock_that_is_taken_away_is_recorded_as_broken(place: &Place<'_>) 
     }
     let mut holder = place.client();
     let fence = holder.takes().await;
-    let note = Note::of(Run { broken: Some("ops".into()), ..Run::default() }, fence, holder.token());
+    let note = Note::of(
+        Run {
+            broken: Some("ops".into()),
+            ..Run::default()
+        },
+        fence,
+        holder.token(),
+    );
     let delete = ForceUnlock::Delete(holder.token(), fence.get(), Some(&note));
-    assert_eq!(holder.node.force_unlock(&holder.claim.key, delete).await.expect("an answer"), None);
+    assert_eq!(
+        holder
+            .node
+            .force_unlock(&holder.claim.key, delete)
+            .await
+            .expect("an answer"),
+        None
+    );
     let run = holder.looks().await.last.run.expect("the run").run;
     assert_eq!(run.broken, Some("ops".into()));
 }

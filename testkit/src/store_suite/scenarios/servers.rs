@@ -16,13 +16,17 @@ pub async fn a_release_undoes_a_grant_whose_reply_was_lost(place: &Place<'_>) {
     connects(&unlucky).await;
     unlucky.wire.lose_replies();
     does_not_know(&mut unlucky).await;
-    within("the grant is seen", async { while next.looks().await.of(unlucky.token()).is_none() {} }).await;
+    within("the grant is seen", async {
+        while next.looks().await.of(unlucky.token()).is_none() {}
+    })
+    .await;
     next.meets(&unlucky).await;
     unlucky.gives_back().await;
     next.takes_in_time().await;
 }
 
-/// A server that hangs grants the lock when it goes on, and undoes the grant when it reads the release behind it.
+/// A server that hangs grants the lock when it goes on, and undoes the grant when it reads the
+/// release behind it.
 pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<'_>) {
     if place.lacks(Feature::Servers) {
         return;
@@ -37,7 +41,8 @@ pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<
     is_free_in_time(place).await;
 }
 
-/// A request that the kernel has taken is executed though its caller has gone, and the release behind it too.
+/// A request that the kernel has taken is executed though its caller has gone, and the release
+/// behind it too.
 pub async fn what_is_written_runs_without_its_caller(place: &Place<'_>) {
     if place.lacks(Feature::Servers) {
         return;
@@ -95,14 +100,18 @@ pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_
     holder.takes().await;
     place.restart(Data::Lost);
     let lost = holder.renews_in_time().await;
-    assert!(matches!(lost, Renewal::Lost(Revoked::Missing, _)), "{lost:?}");
+    assert!(
+        matches!(lost, Renewal::Lost(Revoked::Missing, _)),
+        "{lost:?}"
+    );
     let healed = holder.heals_after(lost).await;
     assert!(matches!(healed, Renewal::Healed(..)), "{healed:?}");
     place.client().meets(&holder).await;
     holder.releases().await;
 }
 
-/// A server that has just started may have forgotten its holder, and grants no client that asks for its uptime.
+/// A server that has just started may have forgotten its holder, and grants no client that asks for
+/// its uptime.
 pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Place<'_>) {
     if place.lacks(Feature::Servers) {
         return;
@@ -120,7 +129,12 @@ pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Pla
 /// Opens the client's connections.
 async fn connects(client: &Client) {
     within("an answer", async {
-        while client.node.observe(&client.claim.key, rlock::store::Look::default()).await.is_err() {}
+        while client
+            .node
+            .observe(&client.claim.key, rlock::store::Look::default())
+            .await
+            .is_err()
+        {}
     })
     .await;
 }

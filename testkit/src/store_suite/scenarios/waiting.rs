@@ -54,7 +54,12 @@ pub async fn a_waiter_that_leaves_is_passed_over(place: &Place<'_>) {
     first.meets(&holder).await;
     second.meets(&holder).await;
     let waiter = &first.claim.ticket.as_ref().expect("a waiter").waiter;
-    first.node.queue().expect("a queue").leave(&first.claim.key, waiter).await;
+    first
+        .node
+        .queue()
+        .expect("a queue")
+        .leave(&first.claim.key, waiter)
+        .await;
     holder.releases().await;
     hears_its_turn(&second).await;
     second.takes().await;
@@ -134,12 +139,18 @@ pub async fn a_later_waiter_supersedes_an_earlier_one(place: &Place<'_>) {
     old.meets(&holder).await;
     new.meets(&holder).await;
     let vote = old.vote().await;
-    assert!(matches!(&vote, Vote::Superseded(Some(by)) if by.id == new.id()), "{vote:?}");
+    assert!(
+        matches!(&vote, Vote::Superseded(Some(by)) if by.id == new.id()),
+        "{vote:?}"
+    );
     holder.releases().await;
     new.takes().await;
 }
 
 /// Waits until the waiter is told that it is its turn. It may have been told to stand by before.
 async fn hears_its_turn(waiter: &Client) {
-    within("its turn", async { while waiter.hears().await != Wake::YourTurn {} }).await;
+    within("its turn", async {
+        while waiter.hears().await != Wake::YourTurn {}
+    })
+    .await;
 }
