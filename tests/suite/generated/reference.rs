@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::{Arg, ArgAction, Command};
 
 const ORIGIN: &str =
-    "<!-- made from src/cli.rs by: TEST_BLESS=1 cargo test --test suite generated -->\n";
+    "<!-- made from src/cli/ by: TEST_BLESS=1 cargo test --test suite generated -->\n";
 
 /// File names and contents.
 pub(super) fn pages() -> Vec<(String, String)> {

@@ -435,7 +435,7 @@ fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
         server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()),
         "OK"
     );
-    let page = include_str!("../../docs/redis.md");
+    let page = include_str!("../../../docs/redis.md");
     let (_, patterns) = page
         .split_once("with a pattern each:")
         .expect("the patterns");
