@@ -19,21 +19,17 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The pages, by their paths in the repository, and their texts.
+/// The list of the pages of the book, with their titles.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+/// The pages of the book, by their paths in the repository, and their texts.
 fn pages() -> Vec<(PathBuf, String)> {
-    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
-        .map(PathBuf::from)
-        .to_vec();
-    for folder in ["docs", "docs/recipes", "docs/reference"] {
-        let entries = std::fs::read_dir(root().join(folder)).expect(folder);
-        let names =
-            entries.map(|entry| Path::new(folder).join(entry.expect("an entry").file_name()));
-        pages.extend(names.filter(|name| name.extension().is_some_and(|end| end == "md")));
-    }
-    pages
-        .into_iter()
-        .map(|page| (page.clone(), read(&page)))
-        .collect()
+    let summary = read(Path::new(SUMMARY));
+    let pages = links(&summary).map(|path| match path.strip_prefix("../") {
+        Some(outside) => PathBuf::from(outside),
+        None => Path::new("docs").join(path),
+    });
+    pages.map(|page| (page.clone(), read(&page))).collect()
 }
 
 fn read(page: &Path) -> String {
@@ -140,19 +136,26 @@ fn every_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_page_is_in_the_list_of_readme() {
-    let readme = read(Path::new("README.md"));
-    let listed: Vec<&str> = links(&readme).collect();
-    for (page, _) in pages()
-        .into_iter()
-        .skip(1)
-        .filter(|(page, _)| !page.starts_with("docs/reference"))
-    {
-        let name = page.display().to_string();
-        assert!(
-            listed.contains(&name.as_str()),
-            "README does not lead to {name}"
-        );
+fn every_page_is_in_the_book_under_its_title() {
+    let summary = read(Path::new(SUMMARY));
+    let pages = pages();
+    for folder in ["", "docs", "docs/recipes", "docs/reference"] {
+        let entries = std::fs::read_dir(root().join(folder)).expect(folder);
+        let paths =
+            entries.map(|entry| Path::new(folder).join(entry.expect("an entry").file_name()));
+        for path in paths.filter(|path| path.extension().is_some_and(|end| end == "md")) {
+            let is_listed = pages.iter().any(|(page, _)| *page == path);
+            assert!(
+                is_listed || path == Path::new(SUMMARY),
+                "{}",
+                path.display()
+            );
+        }
+    }
+    for (page, text) in &pages {
+        let title = text.lines().find_map(|line| line.strip_prefix("# "));
+        let entry = format!("[{}](", title.expect("a title"));
+        assert!(summary.contains(&entry), "{}: {entry}", page.display());
     }
 }
 
