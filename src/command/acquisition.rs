@@ -24,7 +24,7 @@ use crate::lock::messages::{Claim, Form};
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
-use crate::lock::waiting::{Blocked, Notice, Options, Reason, Unjoined, Waiting};
+use crate::lock::waiting::{Blocked, Notice, Reason, Unjoined, WaitOptions, Waiting};
 use crate::report::{Event, Manager, Progress, Status, failures};
 use crate::settings::LockSettings;
 use crate::text::duration;
@@ -69,7 +69,7 @@ pub(super) async fn take(
         caught = terminating(signals) => return Ok(Acquired::Over(ended_by(caught))),
         covering = joining::covering(nodes, lock) => covering?,
     };
-    let options = Options {
+    let options = WaitOptions {
         quorum: nodes[0].quorum(),
         wait: lock.wait,
         supersede: lock.supersede,

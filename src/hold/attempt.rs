@@ -36,7 +36,7 @@ pub struct Attempt {
     replies: FuturesUnordered<Pending<(usize, Reply)>>,
     begun: Instant,
     ends: Instant,
-    phase: Phase,
+    phase: AttemptPhase,
     /// Made first, and passed on to the holding: once the lock is won, nothing may fail.
     alarm: Alarm,
 }
@@ -47,7 +47,7 @@ enum Reply {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum AttemptPhase {
     /// The votes decide.
     Voting,
     /// The outcome is certain but for the confirm round. The remaining nodes are waited for until
@@ -84,7 +84,7 @@ impl Attempt {
             ballot: Ballot::new(nodes.quorum(), terms),
             begun,
             ends: begun + schedule.node_timeout(),
-            phase: Phase::Voting,
+            phase: AttemptPhase::Voting,
             claim,
             schedule,
             alarm,
@@ -125,33 +125,37 @@ impl Attempt {
         let ballot = &self.ballot;
         match (ballot.verdict(), self.phase) {
             (Verdict::Open, _) if ballot.was_offered_again() => None,
-            (Verdict::Failed, Phase::Settling(_)) if ballot.is_undecided() => {
+            (Verdict::Failed, AttemptPhase::Settling(_)) if ballot.is_undecided() => {
                 (!ballot.was_offered_again()).then_some(self.ends)
             }
-            (Verdict::Open, _) | (Verdict::Unconfirmed(_), Phase::Confirming) => Some(self.ends),
-            (Verdict::Failed, Phase::Voting | Phase::Settling(_))
+            (Verdict::Open, _) | (Verdict::Unconfirmed(_), AttemptPhase::Confirming) => {
+                Some(self.ends)
+            }
+            (Verdict::Failed, AttemptPhase::Voting | AttemptPhase::Settling(_))
                 if self.replies.is_empty() || ballot.is_decided() =>
             {
                 None
             }
             (
                 Verdict::Won(_) | Verdict::Misaligned | Verdict::Unconfirmed(_) | Verdict::Failed,
-                Phase::Voting,
+                AttemptPhase::Voting,
             ) => {
-                self.phase = Phase::Settling(self.ends.min(clock::now() + SETTLING));
+                self.phase = AttemptPhase::Settling(self.ends.min(clock::now() + SETTLING));
                 self.waits_until()
             }
             // Every node has answered: a healthy set is not waited for.
-            (Verdict::Won(_), Phase::Settling(_)) if self.replies.is_empty() => None,
-            (_, Phase::Settling(until)) => Some(until),
-            (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, Phase::Confirming) => None,
+            (Verdict::Won(_), AttemptPhase::Settling(_)) if self.replies.is_empty() => None,
+            (_, AttemptPhase::Settling(until)) => Some(until),
+            (Verdict::Won(_) | Verdict::Misaligned | Verdict::Failed, AttemptPhase::Confirming) => {
+                None
+            }
         }
     }
 
     /// Begins the next phase, if there is one. The time of this one is over, or every node has
     /// answered.
     fn go_on(&mut self) -> bool {
-        let Phase::Settling(_) = self.phase else {
+        let AttemptPhase::Settling(_) = self.phase else {
             return false;
         };
         let (fence, now) = match self.ballot.verdict() {
@@ -159,7 +163,7 @@ impl Attempt {
             Verdict::Unconfirmed(fence) => (fence, clock::now()),
             _ => return false,
         };
-        self.phase = Phase::Confirming;
+        self.phase = AttemptPhase::Confirming;
         self.ends = now + self.schedule.node_timeout();
         self.claim.index = self.ballot.index();
         for node in self.ballot.confirm(fence) {
@@ -180,7 +184,7 @@ impl Attempt {
         };
         let (index, nodes) = self.ballot.align(self.claim.index, slots);
         (self.claim.index, self.claim.is_exact) = (index, true);
-        self.phase = Phase::Voting;
+        self.phase = AttemptPhase::Voting;
         let asked = clock::now();
         self.ends = asked + self.schedule.node_timeout();
         for node in nodes {

@@ -17,7 +17,7 @@ use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter, Wake};
 use crate::lock::token::Token;
-use crate::lock::waiting::{Action, Event, Notice, Place, Reason, Unjoined, Waiting};
+use crate::lock::waiting::{Notice, QueueEntry, Reason, Unjoined, WaitAction, WaitEvent, Waiting};
 use crate::store::{Claim, Hint, QueueAction, Release};
 
 /// The end of a wait. `O`: an outer lock, `C`: the cause of a cancellation.
@@ -78,7 +78,7 @@ impl<T: Claimant> Driver<'_, T> {
         &mut self,
         cancelled: &mut impl AsyncFnMut() -> C,
     ) -> anyhow::Result<Waited<T::Outer, C>> {
-        let mut event = Event::Tick;
+        let mut event = WaitEvent::Tick;
         loop {
             let mut reply = None;
             for action in self.on(event) {
@@ -99,7 +99,7 @@ impl<T: Claimant> Driver<'_, T> {
         }
     }
 
-    fn on(&mut self, event: Event) -> Vec<Action> {
+    fn on(&mut self, event: WaitEvent) -> Vec<WaitAction> {
         let random = self.claimant.random();
         self.waiting.on(event, clock::now(), random)
     }
@@ -107,29 +107,31 @@ impl<T: Claimant> Driver<'_, T> {
     /// Takes one action. Returns the event that it leads to, if it does, or the end of the wait.
     async fn act<C>(
         &mut self,
-        action: Action,
+        action: WaitAction,
         cancelled: &mut impl AsyncFnMut() -> C,
-    ) -> anyhow::Result<ControlFlow<Waited<T::Outer, C>, Option<Event>>> {
+    ) -> anyhow::Result<ControlFlow<Waited<T::Outer, C>, Option<WaitEvent>>> {
         match action {
-            Action::Try { ticket, min_uptime } => self.start(ticket.as_ref(), min_uptime)?,
-            Action::CountNow => {
+            WaitAction::Try { ticket, min_uptime } => self.start(ticket.as_ref(), min_uptime)?,
+            WaitAction::CountNow => {
                 let tried = self
                     .attempt
                     .as_ref()
                     .map(|attempt| attempt.tried(attempt.tally_so_far(), false));
                 return Ok(ControlFlow::Continue(
-                    tried.map(|tried| Event::Tried(Box::new(tried))),
+                    tried.map(|tried| WaitEvent::Tried(Box::new(tried))),
                 ));
             }
-            Action::Undo(place) => {
-                self.undo(place).await;
+            WaitAction::Undo(entry) => {
+                self.undo(entry).await;
                 let subscribed = (0..self.nodes.len())
                     .filter(|&node| self.nodes.wakes(node))
                     .count();
-                return Ok(ControlFlow::Continue(Some(Event::Undone { subscribed })));
+                return Ok(ControlFlow::Continue(Some(WaitEvent::Undone {
+                    subscribed,
+                })));
             }
-            Action::Leave => self.leave().await,
-            Action::Join(token, holder) => {
+            WaitAction::Leave => self.leave().await,
+            WaitAction::Join(token, holder) => {
                 let joined = tokio::select! {
                     biased;
                     cause = cancelled() => return Ok(ControlFlow::Break(Waited::Cancelled(cause))),
@@ -137,23 +139,23 @@ impl<T: Claimant> Driver<'_, T> {
                 };
                 return Ok(match joined {
                     Ok(outer) => ControlFlow::Break(Waited::Joined(outer, holder)),
-                    Err(why) => ControlFlow::Continue(Some(Event::NotJoined(why))),
+                    Err(why) => ControlFlow::Continue(Some(WaitEvent::NotJoined(why))),
                 });
             }
-            Action::Announce(ticket) => {
+            WaitAction::Announce(ticket) => {
                 if let Some(attempt) = &self.attempt {
                     attempt.announce(ticket).await;
                 }
             }
-            Action::Say(notice) => self.claimant.say(&notice),
-            Action::Hold(fence) => {
+            WaitAction::Say(notice) => self.claimant.say(&notice),
+            WaitAction::Hold(fence) => {
                 if let Some(attempt) = self.attempt.take() {
                     let mut holding = attempt.hold(fence);
                     holding.has_told_refusals(self.waiting.refused());
                     return Ok(ControlFlow::Break(Waited::Won(Box::new(holding))));
                 }
             }
-            Action::GiveUp(reason) => return Ok(ControlFlow::Break(Waited::GaveUp(reason))),
+            WaitAction::GiveUp(reason) => return Ok(ControlFlow::Break(Waited::GaveUp(reason))),
         }
         Ok(ControlFlow::Continue(None))
     }
@@ -174,7 +176,7 @@ impl<T: Claimant> Driver<'_, T> {
     }
 
     /// Waits for the next event. May be dropped and called again.
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self) -> WaitEvent {
         loop {
             let due = self.waiting.wake_at();
             self.claimant.redraw(self.waiting);
@@ -185,28 +187,28 @@ impl<T: Claimant> Driver<'_, T> {
                 biased;
                 tally = tallied(&mut self.attempt) => {
                     if let Some(attempt) = &self.attempt {
-                        return Event::Tried(Box::new(attempt.tried(tally, true)));
+                        return WaitEvent::Tried(Box::new(attempt.tried(tally, true)));
                     }
                 }
                 () = self.alarm.reached(until) => {
                     if clock::now() >= due {
-                        return Event::Tick;
+                        return WaitEvent::Tick;
                     }
                 }
                 (node, hint) = self.hints.next() => {
-                    let Hint::Woken(word) = hint else { return Event::Changed };
+                    let Hint::Woken(word) = hint else { return WaitEvent::Changed };
                     if let (Wake::YourTurn, Some(attempt)) = (word, &mut self.attempt) {
                         attempt.offered(node);
                     }
-                    return Event::Woken(node, word);
+                    return WaitEvent::Woken(node, word);
                 }
             }
         }
     }
 
-    async fn undo(&mut self, place: Place) {
+    async fn undo(&mut self, entry: QueueEntry) {
         let attempt = self.attempt.take();
-        let leaving = self.leaving.take_if(|_| place == Place::Left);
+        let leaving = self.leaving.take_if(|_| entry == QueueEntry::Left);
         match (&leaving, &attempt) {
             // It releases whatever the attempt may have set, too.
             (Some(leaving), _) => leave(self.nodes, leaving).await,
@@ -226,9 +228,9 @@ impl<T: Claimant> Driver<'_, T> {
 
     /// Leaves nothing on the nodes, whatever the wait was doing.
     async fn stop(&mut self) {
-        for action in self.on(Event::Interrupted) {
+        for action in self.on(WaitEvent::Interrupted) {
             match action {
-                Action::Undo(place) => self.undo(place).await,
+                WaitAction::Undo(entry) => self.undo(entry).await,
                 _ => self.leave().await,
             }
         }

@@ -23,7 +23,7 @@ use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::Schedule;
 use rlock::lock::token::Token;
-use rlock::lock::waiting::{Blocked, Options, Reason, Waiting};
+use rlock::lock::waiting::{Blocked, Reason, WaitOptions, Waiting};
 use rlock::store::Store;
 use rlock::store::redis::RedisServer;
 use rlock::store::redis::connect::Connector;
@@ -112,7 +112,7 @@ impl Client {
 
     /// Returns a wait that begins now.
     fn waiting(&self, for_command: bool) -> Waiting {
-        let options = Options {
+        let options = WaitOptions {
             quorum: Quorum::of(self.settings.nodes),
             wait: self.wait,
             schedule: self.settings.schedule,

@@ -10,7 +10,7 @@ use rlock::hold::ReleaseOutcome;
 use rlock::hold::holding::Change;
 use rlock::hold::holdings::{Changed, Holdings, Taken, take};
 use rlock::hold::once::run_before;
-use rlock::job::policy::{Action, Event, Foreground, OnLost, Policy, PolicyOptions};
+use rlock::job::policy::{Foreground, JobAction, JobEvent, OnLost, Policy, PolicyOptions};
 use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
 use rlock::lock::last::Run;
@@ -144,30 +144,30 @@ async fn supervise(
         }
         let event = tokio::select! {
             biased;
-            () = alarm.reached(wake_at) => Some(if polls && command::is_gone() { Event::Gone } else { Event::Tick }),
+            () = alarm.reached(wake_at) => Some(if polls && command::is_gone() { JobEvent::Gone } else { JobEvent::Tick }),
             changed = holdings.next() => heard(&changed),
             caught = command::caught() => Some(match caught {
-                Caught::Child(status) => Event::Ended(status, Foreground::NoTerminal),
-                Caught::Signal(caught) => Event::CaughtSignal(caught),
+                Caught::Child(status) => JobEvent::Ended(status, Foreground::NoTerminal),
+                Caught::Signal(caught) => JobEvent::CaughtSignal(caught),
             }),
         };
         let Some(event) = event else { continue };
-        if let Event::Lost(loss) = event {
+        if let JobEvent::Lost(loss) = event {
             heard_loss = Some(loss);
         }
         // A signal that rlock passes on does not stop the command: what the command leaves running
         // needs no lock.
-        let stops = !matches!(event, Event::CaughtSignal(_));
+        let stops = !matches!(event, JobEvent::CaughtSignal(_));
         let actions = policy.on(event, clock::now());
         if !policy.is_over() {
             command::extend(policy.guard_kills_at());
         }
         for action in actions {
             match action {
-                Action::Send(signal) => command::send(signal, false),
-                Action::SendAndContinue(signal) => command::send(signal, stops),
-                Action::Kill => command::kill(),
-                Action::Finish => break 'over,
+                JobAction::Send(signal) => command::send(signal, false),
+                JobAction::SendAndContinue(signal) => command::send(signal, stops),
+                JobAction::Kill => command::kill(),
+                JobAction::Finish => break 'over,
                 _ => {}
             }
         }
@@ -228,7 +228,7 @@ fn at_a_fast_node(span: Duration) -> Duration {
 }
 
 /// Returns the policy's event for a change of the lease, as `command::run::cover` does.
-fn heard(changed: &Changed) -> Option<Event> {
+fn heard(changed: &Changed) -> Option<JobEvent> {
     let Changed {
         change, deadline, ..
     } = changed;
@@ -237,14 +237,14 @@ fn heard(changed: &Changed) -> Option<Event> {
         kernel.tell(|| format!("{process}: {change:?}"));
     });
     match *change {
-        Change::Extended(_) => deadline.map(Event::Extended),
+        Change::Extended(_) => deadline.map(JobEvent::Extended),
         Change::Trouble(..) | Change::Refused(..) => None,
         Change::Lost(loss) => {
             command::gives_nothing_back();
             kernel::with(|kernel| kernel.witness.counts.lost += 1);
-            Some(Event::Lost(loss))
+            Some(JobEvent::Lost(loss))
         }
-        Change::Shielded(_) => deadline.map(Event::Shielded),
-        Change::Unshielded => Some(Event::Unshielded),
+        Change::Shielded(_) => deadline.map(JobEvent::Shielded),
+        Change::Unshielded => Some(JobEvent::Unshielded),
     }
 }

@@ -12,7 +12,7 @@ use crate::hold::holdings::{Changed, Holdings};
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Event, Policy, PolicyOptions};
+use crate::job::policy::{JobEvent, Policy, PolicyOptions};
 use crate::lock::fence::Fence;
 use crate::lock::lease::Loss;
 use crate::lock::mode::Mode;
@@ -20,7 +20,7 @@ use crate::lock::occupant::Occupant;
 use crate::lock::outer::OuterLocks;
 use crate::lock::remains::Remains;
 use crate::lock::token::Token;
-use crate::report::{Event as Report, Reporter};
+use crate::report::{Event, Reporter};
 
 /// The locks that exclude other clients while the command runs.
 pub(super) enum Cover {
@@ -91,7 +91,7 @@ impl Cover {
 
     /// Reports the next change. Returns the policy's event for it, and the lock that is lost.
     /// Cancel safe.
-    pub(super) async fn next(&mut self, report: &Reporter) -> (Option<Event>, Option<usize>) {
+    pub(super) async fn next(&mut self, report: &Reporter) -> (Option<JobEvent>, Option<usize>) {
         let holdings = match self {
             Self::Own(holdings) => holdings,
             // Without new terms the outer rlock has ended, and another client may have the lock by
@@ -99,7 +99,7 @@ impl Cover {
             Self::Outer(outer, _) => {
                 let terms = outer.next().await;
                 return (
-                    Some(terms.map_or(Event::Lost(Loss::TakenOver), Event::TermsReceived)),
+                    Some(terms.map_or(JobEvent::Lost(Loss::TakenOver), JobEvent::TermsReceived)),
                     None,
                 );
             }
@@ -111,10 +111,10 @@ impl Cover {
         } = holdings.next().await;
         report_change(&report.of(&report.keys[lock]), &change);
         let event = match change {
-            Change::Extended(_) => deadline.map(Event::Extended),
-            Change::Shielded(_) => deadline.map(Event::Shielded),
-            Change::Lost(how) => return (Some(Event::Lost(how)), Some(lock)),
-            Change::Unshielded => Some(Event::Unshielded),
+            Change::Extended(_) => deadline.map(JobEvent::Extended),
+            Change::Shielded(_) => deadline.map(JobEvent::Shielded),
+            Change::Lost(how) => return (Some(JobEvent::Lost(how)), Some(lock)),
+            Change::Unshielded => Some(JobEvent::Unshielded),
             Change::Trouble(..) | Change::Refused(..) => None,
         };
         (event, None)
@@ -178,14 +178,14 @@ impl Cover {
 /// Reports what has become of one lock's lease, unless it is lost.
 pub(in crate::command) fn report_change(report: &Reporter, change: &Change) {
     match change {
-        Change::Extended(until) => report.say(&Report::Renewed {
+        Change::Extended(until) => report.say(&Event::Renewed {
             left: until.since(clock::now()),
         }),
-        Change::Trouble(node, fault) => report.say(&Report::RenewalFailed {
+        Change::Trouble(node, fault) => report.say(&Event::RenewalFailed {
             node,
             why: &fault.why,
         }),
-        Change::Refused(node, fault) => report.say(&Report::Refused { node, fault }),
+        Change::Refused(node, fault) => report.say(&Event::Refused { node, fault }),
         Change::Lost(_) | Change::Shielded(_) | Change::Unshielded => {}
     }
 }

@@ -14,7 +14,7 @@ use crate::exit::{Failure, Outcome};
 use crate::hold::ReleaseOutcome;
 use crate::job::guard::Guard;
 use crate::job::nested::runs::NestedRuns;
-use crate::job::policy::{Action, CaughtSignal, Event, ExitStatus, Policy};
+use crate::job::policy::{CaughtSignal, ExitStatus, JobAction, JobEvent, Policy};
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::Leader;
@@ -23,7 +23,7 @@ use crate::lock::instant::Instant;
 use crate::lock::last::Run;
 use crate::lock::lease::Loss;
 use crate::lock::remains::{Ending, Remains, RemainsOptions};
-use crate::report::{Event as Report, Reporter};
+use crate::report::{Event, Reporter};
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
 
@@ -108,7 +108,7 @@ impl Job {
             run,
             ..remains.after(ending, self.started, clock::now())
         };
-        lock.report.say(&Report::Ended {
+        lock.report.say(&Event::Ended {
             outer,
             status,
             run: lasted,
@@ -125,17 +125,17 @@ impl Job {
             let report = lock.report.of(key);
             match (freed, remains.parked) {
                 (ReleaseOutcome::Ours, Some(parking)) => {
-                    report.say(&Report::Parked { left: parking.left });
+                    report.say(&Event::Parked { left: parking.left });
                 }
                 // A loss that the policy knows of was reported already.
                 _ if !self.policy.was_kept() => {}
                 (ReleaseOutcome::NotOurs(how), _) => {
-                    report.say(&Report::LostUnnoticed { how: *how });
+                    report.say(&Event::LostUnnoticed { how: *how });
                 }
                 _ => report_release(&report, freed),
             }
             if remains.once.is_some() && matches!(freed, ReleaseOutcome::Unconfirmed(_)) {
-                report.say(&Report::SuccessUnknown);
+                report.say(&Event::SuccessUnknown);
             }
         }
         leave(self.guard, lock, &remains, &freed);
@@ -147,7 +147,7 @@ impl Job {
     }
 
     async fn watch(&mut self, report: &Reporter, cover: &mut Cover) {
-        report.say(&Report::Running {
+        report.say(&Event::Running {
             pid: self.tree.group().as_raw(),
         });
         loop {
@@ -160,7 +160,7 @@ impl Job {
 
     /// Waits for the next event. The clock is polled first: after a suspend, its deadline overrules
     /// all other events.
-    async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> Event {
+    async fn next_event(&mut self, report: &Reporter, cover: &mut Cover) -> JobEvent {
         let polls = self.policy.awaits_gone();
         let wake_at = self.policy.wake_at();
         let wake_at = if polls {
@@ -173,20 +173,20 @@ impl Job {
             () = self.alarm.reached(wake_at.min(self.tells_at)) => {
                 let gone = polls && self.is_gone();
                 self.report_survivors(polls && !gone, report);
-                if gone { Event::Gone } else { Event::Tick }
+                if gone { JobEvent::Gone } else { JobEvent::Tick }
             }
             (event, lost) = cover.next(report) => {
-                if let Some(Event::Lost(how)) = event {
+                if let Some(JobEvent::Lost(how)) = event {
                     self.loss = Some(how);
                 }
                 if let Some(lock) = lost {
                     self.guard.does_not_hold(lock);
                 }
-                event.unwrap_or(Event::Tick)
+                event.unwrap_or(JobEvent::Tick)
             }
             caught = self.signals.next() => self.caught(caught, report),
             // `handle` admits the runs before the policy gets the tick.
-            () = nested_changed(self.nested.as_ref()) => Event::Tick,
+            () = nested_changed(self.nested.as_ref()) => JobEvent::Tick,
         }
     }
 
@@ -206,14 +206,14 @@ impl Job {
         }
     }
 
-    fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> Event {
+    fn caught(&mut self, caught: CaughtSignal, report: &Reporter) -> JobEvent {
         if caught.signal != Signal::SIGCHLD {
             if !matches!(caught.signal, Signal::SIGCONT | Signal::SIGWINCH) {
-                report.say(&Report::Forwarded {
+                report.say(&Event::Forwarded {
                     signal: caught.signal,
                 });
             }
-            return Event::CaughtSignal(caught);
+            return JobEvent::CaughtSignal(caught);
         }
         match self.guard.ensure_alive() {
             Ok(false) => {}
@@ -221,7 +221,7 @@ impl Job {
                 self.tree.set_guard(self.guard.pid());
                 self.signals
                     .reap_all_but(&[self.guard.pid(), self.leader.group()]);
-                report.say(&Report::GuardReplaced);
+                report.say(&Event::GuardReplaced);
             }
             Err(error) => self.unguarded = Some(error),
         }
@@ -231,40 +231,40 @@ impl Job {
                 if !self.killed {
                     self.tells_at = clock::now() + PATIENCE;
                 }
-                Event::Ended(ending, foreground)
+                JobEvent::Ended(ending, foreground)
             }
-            (None, Some(signal)) => Event::Stopped(signal, foreground),
-            (None, None) => Event::Tick,
+            (None, Some(signal)) => JobEvent::Stopped(signal, foreground),
+            (None, None) => JobEvent::Tick,
         }
     }
 
     /// Passes `event` to the policy and carries out its actions. Returns whether the command is
     /// over.
-    fn handle(&mut self, event: Event, cover: &Cover, report: &Reporter) -> bool {
+    fn handle(&mut self, event: JobEvent, cover: &Cover, report: &Reporter) -> bool {
         let mut events = vec![event];
         // The policy must hear of each admitted run before the command's end, so that the lock is
         // kept for it. No run is admitted between two events, when the lock is lost, or once the
         // listener is closed.
-        if !matches!(event, Event::Lost(_)) {
-            events.extend(self.admit_nested().map(Event::Nested));
+        if !matches!(event, JobEvent::Lost(_)) {
+            events.extend(self.admit_nested().map(JobEvent::Nested));
         }
-        events.extend(self.unguarded.is_some().then_some(Event::Unguarded));
+        events.extend(self.unguarded.is_some().then_some(JobEvent::Unguarded));
         while let Some(event) = events.pop() {
             let actions = self.policy.on(event, clock::now());
             if let Err(error) = self.extend_guard()
                 && self.unguarded.replace(error).is_none()
             {
-                events.push(Event::Unguarded);
+                events.push(JobEvent::Unguarded);
             }
             self.send_to_nested();
             for action in actions {
                 match action {
-                    Action::Finish => {
+                    JobAction::Finish => {
                         self.nested = None;
                         return true;
                     }
-                    Action::Suspend(signal) => events.push(self.suspend(signal, false)),
-                    Action::SuspendJob(signal) => events.push(self.suspend(signal, true)),
+                    JobAction::Suspend(signal) => events.push(self.suspend(signal, false)),
+                    JobAction::SuspendJob(signal) => events.push(self.suspend(signal, true)),
                     _ => self.act(action, cover, report),
                 }
             }
@@ -306,48 +306,48 @@ impl Job {
         }
     }
 
-    fn act(&mut self, action: Action, cover: &Cover, report: &Reporter) {
+    fn act(&mut self, action: JobAction, cover: &Cover, report: &Reporter) {
         match action {
-            Action::Send(signal) => self.tree.send(signal),
-            Action::SendAndContinue(signal) => {
+            JobAction::Send(signal) => self.tree.send(signal),
+            JobAction::SendAndContinue(signal) => {
                 self.tree.send(signal);
                 self.tree.send(Signal::SIGCONT);
             }
-            Action::Continue => self.tree.send(Signal::SIGCONT),
-            Action::Kill => {
+            JobAction::Continue => self.tree.send(Signal::SIGCONT),
+            JobAction::Kill => {
                 self.tree.kill();
                 self.note_kill();
             }
-            Action::GiveTerminal => self.terminal.give(self.tree.group()),
-            Action::InterruptJob(signal) => {
+            JobAction::GiveTerminal => self.terminal.give(self.tree.group()),
+            JobAction::InterruptJob(signal) => {
                 self.terminal.take_back(self.tree.group());
                 // rlock gets it too and forwards it no more; it re-raises it once the lock is
                 // released.
                 let _ = killpg(getpgrp(), signal);
             }
-            Action::SayLost(reaction) => {
+            JobAction::SayLost(reaction) => {
                 let (lock, why) = cover.loss_cause(self.loss);
-                report.of(&report.keys[lock]).say(&Report::Lost {
+                report.of(&report.keys[lock]).say(&Event::Lost {
                     why: &why,
                     reaction,
                 });
             }
-            Action::SayTimeIsUp => report.say(&Report::TimeIsUp),
-            Action::SayLingering => {
+            JobAction::SayTimeIsUp => report.say(&Event::TimeIsUp),
+            JobAction::SayLingering => {
                 // The leader has ended, so the terminal's signals are for rlock now.
                 self.terminal.take_back(self.tree.group());
-                report.say(&Report::Lingering);
+                report.say(&Event::Lingering);
             }
             // `handle` carries these out.
-            Action::Suspend(_) | Action::SuspendJob(_) | Action::Finish => {}
+            JobAction::Suspend(_) | JobAction::SuspendJob(_) | JobAction::Finish => {}
         }
     }
 
     /// Stops rlock. Returns after SIGCONT, or at once if the kernel discards the stop.
-    fn suspend(&mut self, signal: Signal, whole_job: bool) -> Event {
+    fn suspend(&mut self, signal: Signal, whole_job: bool) -> JobEvent {
         self.terminal.take_back(self.tree.group());
         let continued = self.signals.suspend(signal, whole_job);
-        Event::Resumed(self.terminal.foreground(self.tree.group()), continued)
+        JobEvent::Resumed(self.terminal.foreground(self.tree.group()), continued)
     }
 
     /// Tells once of processes of the command if they are `there` some time after its end or the
@@ -358,14 +358,14 @@ impl Job {
         }
         self.tells_at = Instant::NEVER;
         if self.killed && self.nested.as_ref().is_some_and(NestedRuns::has_any) {
-            report.say(&Report::NestedUnkillable);
+            report.say(&Event::NestedUnkillable);
         }
         if there && self.killed {
-            report.say(&Report::Unkillable {
+            report.say(&Event::Unkillable {
                 group: self.tree.group().as_raw(),
             });
         } else if there {
-            report.progress(&Report::EndingLeftovers {
+            report.progress(&Event::EndingLeftovers {
                 count: self.tree.count().unwrap_or(0),
             });
         }

@@ -4,13 +4,13 @@ use nix::sys::signal::Signal;
 
 use super::lease::LeaseStatus;
 use super::nested::Nested;
-use super::{Action, ExitStatus, Foreground, Instant, OnLost, Phase, Policy, Reaction};
+use super::{ExitStatus, Foreground, Instant, JobAction, OnLost, Phase, Policy, Reaction};
 use crate::exit::Outcome;
 use crate::lock::lease::Loss;
 use crate::lock::remains::Ending;
 
 impl Policy {
-    pub(super) fn tick(&mut self, now: Instant) -> Vec<Action> {
+    pub(super) fn tick(&mut self, now: Instant) -> Vec<JobAction> {
         match self.phase {
             Phase::Running | Phase::Suspended { .. } => self.tick_running(now),
             Phase::Stopping { .. } if now >= self.kill_deadline() => self.lose_and_kill(),
@@ -19,7 +19,7 @@ impl Policy {
         }
     }
 
-    fn tick_running(&mut self, now: Instant) -> Vec<Action> {
+    fn tick_running(&mut self, now: Instant) -> Vec<JobAction> {
         if now >= self.kill_deadline() {
             // Woken late: there is no time left for a first signal.
             self.lose_and_kill()
@@ -31,7 +31,7 @@ impl Policy {
         } else if now >= self.run_deadline {
             self.timed_out = true;
             let mut actions = self.stop_with_full_grace(now);
-            actions.push(Action::SayTimeIsUp);
+            actions.push(JobAction::SayTimeIsUp);
             actions
         } else {
             vec![]
@@ -43,7 +43,7 @@ impl Policy {
         status: ExitStatus,
         foreground: Foreground,
         now: Instant,
-    ) -> Vec<Action> {
+    ) -> Vec<JobAction> {
         if self.lingers() {
             return vec![];
         }
@@ -59,7 +59,7 @@ impl Policy {
             && status == ExitStatus::Killed(Signal::SIGKILL as i32)
         {
             self.lease = LeaseStatus::LostAndStopped;
-            actions.push(Action::SayLost(Reaction::Killed));
+            actions.push(JobAction::SayLost(Reaction::Killed));
         }
         if now >= self.terms.ends && self.lease == LeaseStatus::Kept {
             self.lease = LeaseStatus::LostUnnoticed;
@@ -73,7 +73,7 @@ impl Policy {
         actions
     }
 
-    pub(super) fn gone(&mut self) -> Vec<Action> {
+    pub(super) fn gone(&mut self) -> Vec<JobAction> {
         let is_over =
             self.awaits_gone() && self.exit_status.is_some() && self.nested == Nested::None;
         if is_over { self.finish() } else { vec![] }

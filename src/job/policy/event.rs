@@ -9,7 +9,7 @@ use crate::lock::lease::Loss;
 use crate::lock::schedule::Terms;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum JobEvent {
     /// The lease was renewed and ends at this instant.
     Extended(Instant),
     /// An outer rlock, which keeps the lease of this nested run, has sent new terms.
@@ -48,7 +48,7 @@ pub enum Continued {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum JobAction {
     /// Send this signal to the command.
     Send(Signal),
     /// Send this signal and then SIGCONT, so that stopped processes act on it.

@@ -1,7 +1,7 @@
 //! Renewals and losses: how long the command may run on, and when it is stopped after a loss. The
 //! deadlines are those of `lock::schedule`.
 
-use super::{Action, Instant, OnLost, Phase, Policy, Reaction};
+use super::{Instant, JobAction, OnLost, Phase, Policy, Reaction};
 use crate::lock::lease::Loss;
 
 /// The fate of the lease while the command ran.
@@ -27,13 +27,13 @@ impl Policy {
         }
     }
 
-    pub(super) fn extended(&mut self, deadline: Instant) -> Vec<Action> {
+    pub(super) fn extended(&mut self, deadline: Instant) -> Vec<JobAction> {
         // After the first signal a renewal covers the time until the kill and changes nothing else.
         self.terms = self.options.schedule.terms(deadline);
         vec![]
     }
 
-    pub(super) fn lost(&mut self, loss: Loss, now: Instant) -> Vec<Action> {
+    pub(super) fn lost(&mut self, loss: Loss, now: Instant) -> Vec<JobAction> {
         if self.options.on_lost == OnLost::Warn {
             return self.warn();
         }
@@ -76,7 +76,7 @@ impl Policy {
         }
     }
 
-    pub(super) fn shielded(&mut self, until: Instant) -> Vec<Action> {
+    pub(super) fn shielded(&mut self, until: Instant) -> Vec<JobAction> {
         self.terms = self.options.schedule.terms(until);
         if let Phase::Stopping {
             kill_at,
@@ -89,33 +89,33 @@ impl Policy {
         vec![]
     }
 
-    pub(super) fn unshielded(&mut self) -> Vec<Action> {
+    pub(super) fn unshielded(&mut self) -> Vec<JobAction> {
         match self.phase {
             Phase::Stopping { .. } => self.lose_and_kill(),
             _ => vec![],
         }
     }
 
-    pub(super) fn warn(&mut self) -> Vec<Action> {
+    pub(super) fn warn(&mut self) -> Vec<JobAction> {
         match std::mem::replace(&mut self.lease, LeaseStatus::LostAndIgnored) {
             LeaseStatus::LostAndIgnored => vec![],
-            _ => vec![Action::SayLost(Reaction::Ignored)],
+            _ => vec![JobAction::SayLost(Reaction::Ignored)],
         }
     }
 
-    pub(super) fn lose_and_stop(&mut self, now: Instant, kill_at: Instant) -> Vec<Action> {
+    pub(super) fn lose_and_stop(&mut self, now: Instant, kill_at: Instant) -> Vec<JobAction> {
         let mut actions = self.stop(now, kill_at, now + self.options.schedule.grace());
         actions.extend(self.mark_lost(Reaction::Signalled));
         actions
     }
 
-    pub(super) fn lose_and_kill(&mut self) -> Vec<Action> {
+    pub(super) fn lose_and_kill(&mut self) -> Vec<JobAction> {
         let mut actions = self.kill();
         actions.extend(self.mark_lost(Reaction::Killed));
         actions
     }
 
-    fn mark_lost(&mut self, reaction: Reaction) -> Vec<Action> {
+    fn mark_lost(&mut self, reaction: Reaction) -> Vec<JobAction> {
         if self.lease != LeaseStatus::Kept {
             return vec![];
         }
@@ -125,7 +125,7 @@ impl Policy {
         } else {
             LeaseStatus::LostAndStopped
         };
-        vec![Action::SayLost(reaction)]
+        vec![JobAction::SayLost(reaction)]
     }
 
     /// Whether, as far as rlock could see, the lease lasted as long as the command.

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-pub use event::{Action, CaughtSignal, Continued, Event, ExitStatus, Foreground, OnLost, Reaction};
+pub use event::{
+    CaughtSignal, Continued, ExitStatus, Foreground, JobAction, JobEvent, OnLost, Reaction,
+};
 
 use self::lease::LeaseStatus;
 use self::nested::Nested;
@@ -98,7 +100,7 @@ impl Policy {
         }
     }
 
-    /// The instant at which [`Event::Tick`] is due.
+    /// The instant at which [`JobEvent::Tick`] is due.
     pub fn wake_at(&self) -> Instant {
         match self.phase {
             Phase::Running | Phase::Suspended { .. } => {
@@ -126,7 +128,7 @@ impl Policy {
     }
 
     /// Whether the caller must poll for the end of all the command's processes, and send
-    /// [`Event::Gone`].
+    /// [`JobEvent::Gone`].
     pub fn awaits_gone(&self) -> bool {
         match self.phase {
             // Background processes that the command left may go on.
@@ -148,18 +150,24 @@ impl Policy {
     }
 
     /// Applies `event` and returns what to do about it.
-    pub fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
+    pub fn on(&mut self, event: JobEvent, now: Instant) -> Vec<JobAction> {
         if self.is_over() {
             return vec![];
         }
         // The clock comes first: a command whose time is over is not continued, whatever else has
         // happened.
         let mut actions = match event {
-            Event::Extended(_) | Event::TermsReceived(_) | Event::Ended(..) | Event::Gone => vec![],
+            JobEvent::Extended(_)
+            | JobEvent::TermsReceived(_)
+            | JobEvent::Ended(..)
+            | JobEvent::Gone => vec![],
             _ => self.tick(now),
         };
         if self.phase != Phase::Killed
-            || matches!(event, Event::Ended(..) | Event::Gone | Event::Nested(_))
+            || matches!(
+                event,
+                JobEvent::Ended(..) | JobEvent::Gone | JobEvent::Nested(_)
+            )
         {
             actions.extend(self.apply(event, now));
         }
@@ -169,49 +177,49 @@ impl Policy {
         actions
     }
 
-    fn apply(&mut self, event: Event, now: Instant) -> Vec<Action> {
+    fn apply(&mut self, event: JobEvent, now: Instant) -> Vec<JobAction> {
         match event {
-            Event::Tick => vec![],
-            Event::Extended(deadline) => self.extended(deadline),
-            Event::TermsReceived(terms) => self.terms_received(terms),
-            Event::Nested(any) => self.nested_changed(any),
-            Event::CaughtSignal(caught) if self.lingers() => self.caught_lingering(caught, now),
-            Event::Lost(loss) => self.lost(loss, now),
-            Event::Shielded(until) => self.shielded(until),
-            Event::Unshielded => self.unshielded(),
-            Event::CaughtSignal(caught) => self.caught(caught),
-            Event::Stopped(signal, foreground) => self.stopped(signal, foreground),
-            Event::Resumed(foreground, continued) => self.resumed(foreground, continued),
-            Event::Ended(status, foreground) => self.ended(status, foreground, now),
-            Event::Gone => self.gone(),
-            Event::Unguarded => self.kill(),
+            JobEvent::Tick => vec![],
+            JobEvent::Extended(deadline) => self.extended(deadline),
+            JobEvent::TermsReceived(terms) => self.terms_received(terms),
+            JobEvent::Nested(any) => self.nested_changed(any),
+            JobEvent::CaughtSignal(caught) if self.lingers() => self.caught_lingering(caught, now),
+            JobEvent::Lost(loss) => self.lost(loss, now),
+            JobEvent::Shielded(until) => self.shielded(until),
+            JobEvent::Unshielded => self.unshielded(),
+            JobEvent::CaughtSignal(caught) => self.caught(caught),
+            JobEvent::Stopped(signal, foreground) => self.stopped(signal, foreground),
+            JobEvent::Resumed(foreground, continued) => self.resumed(foreground, continued),
+            JobEvent::Ended(status, foreground) => self.ended(status, foreground, now),
+            JobEvent::Gone => self.gone(),
+            JobEvent::Unguarded => self.kill(),
         }
     }
 
-    fn stop(&mut self, now: Instant, kill_at: Instant, grace_ends: Instant) -> Vec<Action> {
+    fn stop(&mut self, now: Instant, kill_at: Instant, grace_ends: Instant) -> Vec<JobAction> {
         self.phase = Phase::Stopping {
             signalled: now,
             kill_at,
             grace_ends,
         };
-        vec![Action::SendAndContinue(self.options.first_signal)]
+        vec![JobAction::SendAndContinue(self.options.first_signal)]
     }
 
     /// Stops the command with `--kill-after` as given: the lease is renewed meanwhile, so the grace
     /// need not fit into it.
-    fn stop_with_full_grace(&mut self, now: Instant) -> Vec<Action> {
+    fn stop_with_full_grace(&mut self, now: Instant) -> Vec<JobAction> {
         let grace_ends = now + self.options.schedule.kill_after();
         self.stop(now, grace_ends, grace_ends)
     }
 
-    fn kill(&mut self) -> Vec<Action> {
+    fn kill(&mut self) -> Vec<JobAction> {
         self.phase = Phase::Killed;
-        vec![Action::Kill]
+        vec![JobAction::Kill]
     }
 
-    fn finish(&mut self) -> Vec<Action> {
+    fn finish(&mut self) -> Vec<JobAction> {
         self.phase = Phase::Over;
-        vec![Action::Finish]
+        vec![JobAction::Finish]
     }
 }
 

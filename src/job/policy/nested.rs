@@ -8,7 +8,7 @@
 use nix::sys::signal::Signal;
 
 use super::{
-    Action, CaughtSignal, ExitStatus, Instant, OnLost, Phase, Policy, PolicyOptions, Terms,
+    CaughtSignal, ExitStatus, Instant, JobAction, OnLost, Phase, Policy, PolicyOptions, Terms,
 };
 
 /// The signals that end nested runs.
@@ -30,14 +30,14 @@ pub(super) enum Nested {
 }
 
 /// Whether `action` is for rlock itself, and not for the command's processes.
-pub(super) fn concerns_rlock(action: Action) -> bool {
+pub(super) fn concerns_rlock(action: JobAction) -> bool {
     matches!(
         action,
-        Action::SayLost(_)
-            | Action::SayTimeIsUp
-            | Action::SayLingering
-            | Action::InterruptJob(_)
-            | Action::Finish
+        JobAction::SayLost(_)
+            | JobAction::SayTimeIsUp
+            | JobAction::SayLingering
+            | JobAction::InterruptJob(_)
+            | JobAction::Finish
     )
 }
 
@@ -81,7 +81,7 @@ impl Policy {
         matches!(self.phase, Phase::Running | Phase::Suspended { .. })
     }
 
-    pub(super) fn terms_received(&mut self, terms: Terms) -> Vec<Action> {
+    pub(super) fn terms_received(&mut self, terms: Terms) -> Vec<JobAction> {
         self.terms = terms;
         // If the command is stopped for the lease and not for `--max-run`, the outer rlock sets the
         // grace.
@@ -94,7 +94,7 @@ impl Policy {
         vec![]
     }
 
-    pub(super) fn nested_changed(&mut self, any: bool) -> Vec<Action> {
+    pub(super) fn nested_changed(&mut self, any: bool) -> Vec<JobAction> {
         match (self.nested, any) {
             (Nested::Alone, true) => {}
             (Nested::Alone, false) => return self.finish(),
@@ -111,9 +111,9 @@ impl Policy {
 
     /// Keeps the lease for nested runs after the command has ended. If a forwarded signal ended the
     /// command, it ends them too: in sessions of their own they did not get it.
-    pub(super) fn linger(&mut self, status: ExitStatus, now: Instant) -> Vec<Action> {
+    pub(super) fn linger(&mut self, status: ExitStatus, now: Instant) -> Vec<JobAction> {
         self.nested = Nested::Alone;
-        let mut actions = vec![Action::SayLingering];
+        let mut actions = vec![JobAction::SayLingering];
         let died_of = |signal: Signal| {
             let number = signal as i32;
             status == ExitStatus::Killed(number)
@@ -129,7 +129,11 @@ impl Policy {
     }
 
     /// Ends nested runs at a signal that would have ended the command.
-    pub(super) fn caught_lingering(&mut self, caught: CaughtSignal, now: Instant) -> Vec<Action> {
+    pub(super) fn caught_lingering(
+        &mut self,
+        caught: CaughtSignal,
+        now: Instant,
+    ) -> Vec<JobAction> {
         let terminates = TERMINATING.contains(&caught.signal);
         if terminates && caught.from_terminal {
             // As if the command had died of it, so that a shell's loop stops.

@@ -17,7 +17,7 @@ use crate::lock::token::Token;
 
 /// Choices of the user, and the outer locks that the environment names.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WaitOptions {
     /// The majority that is needed.
     pub quorum: Quorum,
     /// `--wait`; `None`: no limit, zero: `--no-wait`.
@@ -36,14 +36,14 @@ pub struct Options {
 
 /// An event of the wait.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Event {
+pub enum WaitEvent {
     /// [`Waiting::wake_at`] has come, or may have.
     Tick,
     /// A node sent this word.
     Woken(usize, Wake),
     /// The connection to a node broke, or its server is another one now.
     Changed,
-    /// The attempt is over, or was counted early on [`Action::CountNow`].
+    /// The attempt is over, or was counted early on [`WaitAction::CountNow`].
     Tried(Box<Tried>),
     /// The attempt is undone. `subscribed`: number of nodes that will wake this waiter.
     Undone { subscribed: usize },
@@ -64,17 +64,17 @@ pub enum Unjoined {
 
 /// An action to take. Several are taken in their order.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Action {
+pub enum WaitAction {
     /// Start an attempt with this place in the queue. `min_uptime`: uptime that each node must
     /// have; `None`: do not ask.
     Try {
         ticket: Option<Ticket>,
         min_uptime: Option<Duration>,
     },
-    /// Count the votes that the attempt has by now, and report [`Event::Tried`].
+    /// Count the votes that the attempt has by now, and report [`WaitEvent::Tried`].
     CountNow,
-    /// Undo the attempt, and report [`Event::Undone`].
-    Undo(Place),
+    /// Undo the attempt, and report [`WaitEvent::Undone`].
+    Undo(QueueEntry),
     /// Leave the queue of every node.
     Leave,
     /// Ask the outer rlock of this token, which holds the lock, to let us run under it.
@@ -92,7 +92,7 @@ pub enum Action {
 
 /// The fate of the place in the queue when an attempt is undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum QueueEntry {
     /// It is kept.
     Kept,
     /// It is given up.

@@ -36,7 +36,7 @@ mod tests;
 use std::time::Duration;
 
 pub use super::ballot::{Blocked, Reason};
-pub use event::{Action, Event, Options, Place, Tried, Unjoined};
+pub use event::{QueueEntry, Tried, Unjoined, WaitAction, WaitEvent, WaitOptions};
 pub use notices::Notice;
 
 use super::backoff::Absence;
@@ -57,7 +57,7 @@ const TIES: u32 = 3;
 /// A wait that is under way.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    options: Options,
+    options: WaitOptions,
     waiter: Waiter,
     begin: Instant,
     /// End of `--wait`.
@@ -65,7 +65,7 @@ pub struct Waiting {
     /// End of the node timeout that an attempt may take even with `--no-wait`, so that it works
     /// over a slow line too.
     at_least: Instant,
-    phase: Phase,
+    step: Step,
     /// The place in the queue.
     ticket: Option<Ticket>,
     rank: Option<u32>,
@@ -92,9 +92,9 @@ pub struct Waiting {
     outer_refused: Option<(Token, Instant)>,
 }
 
-/// The state of a wait.
+/// The step that a wait has come to.
 #[derive(Clone, PartialEq, Debug)]
-enum Phase {
+enum Step {
     /// Between two attempts.
     Paused,
     /// An attempt is under way.
@@ -116,7 +116,7 @@ enum Next {
 
 impl Waiting {
     /// A wait that begins `now`. `waiter`: this client's entry for the queue.
-    pub fn new(options: Options, waiter: Waiter, now: Instant) -> Self {
+    pub fn new(options: WaitOptions, waiter: Waiter, now: Instant) -> Self {
         let no_wait = options.wait == Some(Duration::ZERO);
         Self {
             waiter,
@@ -127,7 +127,7 @@ impl Waiting {
             } else {
                 now
             },
-            phase: Phase::Paused,
+            step: Step::Paused,
             ticket: None,
             came: None,
             again: None,
@@ -163,16 +163,16 @@ impl Waiting {
     }
 
     /// Returns what the user chose.
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &WaitOptions {
         &self.options
     }
 
-    /// Returns when to send [`Event::Tick`].
+    /// Returns when to send [`WaitEvent::Tick`].
     pub fn wake_at(&self) -> Instant {
-        match self.phase {
-            Phase::Paused => self.wakeups.due(),
-            Phase::Trying => self.gives_up.max(self.at_least),
-            Phase::Undoing(_) | Phase::Joining(..) | Phase::Over => Instant::NEVER,
+        match self.step {
+            Step::Paused => self.wakeups.due(),
+            Step::Trying => self.gives_up.max(self.at_least),
+            Step::Undoing(_) | Step::Joining(..) | Step::Over => Instant::NEVER,
         }
     }
 
@@ -184,7 +184,7 @@ impl Waiting {
     /// Returns what blocks the wait and the number of waiters ahead, while it is between two
     /// attempts.
     pub fn pausing(&self) -> Option<(&Blocked, Option<u32>)> {
-        if self.phase == Phase::Paused {
+        if self.step == Step::Paused {
             Some((self.blocked.as_ref()?, self.rank))
         } else {
             None
@@ -197,29 +197,29 @@ impl Waiting {
     }
 
     /// Returns what to do after `event`. `random` is in [0, 1).
-    pub fn on(&mut self, event: Event, now: Instant, random: f64) -> Vec<Action> {
-        match (event, &self.phase) {
-            (_, Phase::Over) => vec![],
-            (Event::Interrupted, _) => self.leave().into_iter().collect(),
-            (Event::Woken(node, wake), _) => {
+    pub fn on(&mut self, event: WaitEvent, now: Instant, random: f64) -> Vec<WaitAction> {
+        match (event, &self.step) {
+            (_, Step::Over) => vec![],
+            (WaitEvent::Interrupted, _) => self.leave().into_iter().collect(),
+            (WaitEvent::Woken(node, wake), _) => {
                 self.wakeups.woken(node, wake, now, self.false_wake_pause());
                 vec![]
             }
-            (Event::Changed, Phase::Paused) => {
+            (WaitEvent::Changed, Step::Paused) => {
                 self.wakeups.sooner(now + self.retry().mul_f64(random));
                 vec![]
             }
-            (Event::Tick, Phase::Paused) if now >= self.wakeups.due() => self.pause_is_over(now),
-            (Event::Tick, Phase::Trying) if now >= self.wake_at() => vec![Action::CountNow],
-            (Event::Tried(tried), Phase::Trying) => self.tried(&tried, now),
-            (Event::Undone { subscribed }, Phase::Undoing(next)) => match next.clone() {
+            (WaitEvent::Tick, Step::Paused) if now >= self.wakeups.due() => self.pause_is_over(now),
+            (WaitEvent::Tick, Step::Trying) if now >= self.wake_at() => vec![WaitAction::CountNow],
+            (WaitEvent::Tried(tried), Step::Trying) => self.tried(&tried, now),
+            (WaitEvent::Undone { subscribed }, Step::Undoing(next)) => match next.clone() {
                 Next::Enter(ticket) => {
                     self.ticket = Some(ticket);
                     vec![self.start()]
                 }
                 Next::Join(token, occupant) => {
-                    self.phase = Phase::Joining(token, occupant.clone());
-                    vec![Action::Join(token, occupant)]
+                    self.step = Step::Joining(token, occupant.clone());
+                    vec![WaitAction::Join(token, occupant)]
                 }
                 Next::Pause => {
                     let pause = self.pause(subscribed, random);
@@ -227,39 +227,39 @@ impl Waiting {
                     vec![]
                 }
             },
-            (Event::NotJoined(why), Phase::Joining(token, occupant)) => {
+            (WaitEvent::NotJoined(why), Step::Joining(token, occupant)) => {
                 self.not_joined(*token, occupant.clone(), why, now, random)
             }
             _ => vec![],
         }
     }
 
-    fn start(&mut self) -> Action {
+    fn start(&mut self) -> WaitAction {
         self.ticket = self.ticket.take().or(self.again.take());
         self.wakeups = Wakeups::until(self.options.quorum, Instant::NEVER);
-        self.phase = Phase::Trying;
+        self.step = Step::Trying;
         let nodes = self.options.quorum.total();
         let span = self.options.restart_guard.span(nodes, self.longest_ttl);
         // A single node is not compared with others, so without a guard it is not asked what it is.
         let min_uptime = (nodes > 1 || !span.is_zero()).then_some(span);
-        Action::Try {
+        WaitAction::Try {
             ticket: self.ticket.clone(),
             min_uptime,
         }
     }
 
-    fn tried(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
-        let mut actions: Vec<Action> = self
+    fn tried(&mut self, tried: &Tried, now: Instant) -> Vec<WaitAction> {
+        let mut actions: Vec<WaitAction> = self
             .notices
             .of_attempt(tried)
             .into_iter()
-            .map(Action::Say)
+            .map(WaitAction::Say)
             .collect();
         let blocked = match &tried.tally {
             Ok(fence) => {
-                self.phase = Phase::Over;
+                self.step = Step::Over;
                 actions.extend(self.announcement(tried.entered));
-                actions.push(Action::Hold(*fence));
+                actions.push(WaitAction::Hold(*fence));
                 return actions;
             }
             Err(Reason::Blocked(blocked)) => {
@@ -267,9 +267,10 @@ impl Waiting {
                     && let Some(occupant) = blocker.occupant().filter(|_| tried.by_majority)
                     && let Some(token) = self.outer(occupant)
                 {
-                    actions.push(
-                        self.undo(Place::Left, Next::Join(token, Box::new(occupant.clone()))),
-                    );
+                    actions.push(self.undo(
+                        QueueEntry::Left,
+                        Next::Join(token, Box::new(occupant.clone())),
+                    ));
                     return actions;
                 }
                 blocked.clone().of_turn(self.options.quorum)
@@ -289,7 +290,7 @@ impl Waiting {
         actions
     }
 
-    fn after_failure(&mut self, tried: &Tried, now: Instant) -> Vec<Action> {
+    fn after_failure(&mut self, tried: &Tried, now: Instant) -> Vec<WaitAction> {
         let Some(blocked) = self.blocked.clone() else {
             return vec![];
         };
@@ -297,7 +298,7 @@ impl Waiting {
             return self.give_up(Reason::Blocked(blocked));
         }
         if let Some(ticket) = self.new_ticket(tried.entered) {
-            return vec![self.undo(Place::Kept, Next::Enter(ticket))];
+            return vec![self.undo(QueueEntry::Kept, Next::Enter(ticket))];
         }
         let had_majority = self.answered && self.gives_up > self.begin;
         let mut said = self.notices.of_split(tried);
@@ -305,29 +306,29 @@ impl Waiting {
             self.notices
                 .of_wait(&blocked, self.splits, self.rank, had_majority),
         );
-        let mut actions: Vec<Action> = said.into_iter().map(Action::Say).collect();
-        let place = if self.ties >= TIES {
-            Place::Left
+        let mut actions: Vec<WaitAction> = said.into_iter().map(WaitAction::Say).collect();
+        let entry = if self.ties >= TIES {
+            QueueEntry::Left
         } else {
-            Place::Kept
+            QueueEntry::Kept
         };
-        if place == Place::Left {
+        if entry == QueueEntry::Left {
             (self.splits, self.ties) = (0, 0);
         }
-        actions.push(self.undo(place, Next::Pause));
+        actions.push(self.undo(entry, Next::Pause));
         self.come_again(tried.entered);
         actions
     }
 
-    fn undo(&mut self, place: Place, next: Next) -> Action {
-        if place == Place::Left {
+    fn undo(&mut self, entry: QueueEntry, next: Next) -> WaitAction {
+        if entry == QueueEntry::Left {
             self.again = self
                 .ticket
                 .take()
                 .filter(|ticket| ticket.supersedes.is_some());
         }
-        self.phase = Phase::Undoing(next);
-        Action::Undo(place)
+        self.step = Step::Undoing(next);
+        WaitAction::Undo(entry)
     }
 
     fn remember(&mut self, tried: &Tried, blocked: &Blocked) {
@@ -352,7 +353,7 @@ impl Waiting {
         self.rank = tried.rank;
     }
 
-    fn pause_is_over(&mut self, now: Instant) -> Vec<Action> {
+    fn pause_is_over(&mut self, now: Instant) -> Vec<WaitAction> {
         if let Some(blocked) = self.blocked.clone()
             && now >= self.patience()
         {
@@ -381,21 +382,21 @@ impl Waiting {
         }
     }
 
-    fn give_up(&mut self, reason: Reason) -> Vec<Action> {
+    fn give_up(&mut self, reason: Reason) -> Vec<WaitAction> {
         self.leave()
             .into_iter()
-            .chain([Action::GiveUp(reason)])
+            .chain([WaitAction::GiveUp(reason)])
             .collect()
     }
 
     /// Ends the wait; returns what it takes to leave nothing on the nodes.
-    fn leave(&mut self) -> Option<Action> {
+    fn leave(&mut self) -> Option<WaitAction> {
         match (
-            std::mem::replace(&mut self.phase, Phase::Over),
+            std::mem::replace(&mut self.step, Step::Over),
             self.ticket.take(),
         ) {
-            (Phase::Trying, _) => Some(Action::Undo(Place::Left)),
-            (_, Some(_)) => Some(Action::Leave),
+            (Step::Trying, _) => Some(WaitAction::Undo(QueueEntry::Left)),
+            (_, Some(_)) => Some(WaitAction::Leave),
             (_, None) => None,
         }
     }
@@ -420,9 +421,9 @@ impl Waiting {
     }
 
     /// Returns what ends the older waiters when the lock was won without a ticket.
-    fn announcement(&mut self, entered: Option<u64>) -> Option<Action> {
+    fn announcement(&mut self, entered: Option<u64>) -> Option<WaitAction> {
         let entered = entered.filter(|_| self.options.supersede && self.ticket.is_none())?;
-        Some(Action::Announce(self.ticket_of(entered)))
+        Some(WaitAction::Announce(self.ticket_of(entered)))
     }
 
     /// Gives a waiter that has left the queue, and comes back, the place of one that comes now.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Blocked, Notice, Reason, Unjoined, Waiting};
+use super::{Blocked, Notice, Reason, Unjoined, WaitAction, Waiting};
 use crate::lock::backoff;
 use crate::lock::blocker::Blocker;
 use crate::lock::instant::Instant;
@@ -21,7 +21,7 @@ impl Waiting {
         why: Unjoined,
         now: Instant,
         random: f64,
-    ) -> Vec<Action> {
+    ) -> Vec<WaitAction> {
         let mut actions = vec![];
         match why {
             Unjoined::Silent => {
@@ -29,7 +29,7 @@ impl Waiting {
                 actions.extend(
                     self.notices
                         .once(Notice::OuterSilent(occupant.clone()))
-                        .map(Action::Say),
+                        .map(WaitAction::Say),
                 );
             }
             Unjoined::Refused => {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Blocked, Phase, Waiting};
+use super::{Blocked, Step, Waiting};
 use crate::lock::backoff;
 use crate::lock::instant::Instant;
 use crate::lock::queue::Wake;
@@ -41,7 +41,7 @@ impl Waiting {
             patience
         };
         self.wakeups.sooner(stop.min(now + pause));
-        self.phase = Phase::Paused;
+        self.step = Step::Paused;
     }
 
     pub(super) fn pause(&mut self, subscribed: usize, random: f64) -> Duration {

@@ -15,7 +15,7 @@ fn the_commands_code_is_passed_on_and_zero_only_if_the_lock_was_held() {
         let mut p = policy(OnLost::Kill);
         assert_eq!(
             p.on(ended(ending), if late { deadline() } else { at(1) }),
-            [Action::Finish]
+            [JobAction::Finish]
         );
         assert_eq!(
             p.outcome(held),
@@ -47,11 +47,14 @@ fn time_that_is_up_is_a_signal_a_grace_and_124() {
     };
     let mut p = Policy::new(options, deadline(), at(0));
     assert_eq!(p.wake_at(), at(5000));
-    assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
+    assert_eq!(
+        p.on(JobEvent::Tick, at(5000)),
+        [TERM, JobAction::SayTimeIsUp]
+    );
     assert_eq!(p.wake_at(), at(10_000));
-    assert_eq!(p.on(Event::Tick, at(10_000)), [KILL]);
+    assert_eq!(p.on(JobEvent::Tick, at(10_000)), [KILL]);
     p.on(ended(ExitStatus::Killed(9)), at(10_001));
-    assert_eq!(p.on(Event::Gone, at(10_002)), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Gone, at(10_002)), [JobAction::Finish]);
     assert_eq!(p.outcome(true), Outcome::TimeIsUp);
 }
 
@@ -67,8 +70,8 @@ fn a_contained_command_leaves_nothing_and_keeps_its_code() {
     );
     assert_eq!(p.on(ended(ExitStatus::Exited(3)), at(1000)), [TERM]);
     assert!(p.awaits_gone());
-    assert_eq!(p.on(Event::Tick, at(1000) + schedule().grace()), [KILL]);
-    assert_eq!(p.on(Event::Gone, at(7000)), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Tick, at(1000) + schedule().grace()), [KILL]);
+    assert_eq!(p.on(JobEvent::Gone, at(7000)), [JobAction::Finish]);
     assert_eq!(p.outcome(true), Outcome::Exited(3));
 }
 
@@ -95,9 +98,9 @@ fn only_a_command_that_exited_with_0_under_its_lock_has_succeeded() {
         ..options(OnLost::Kill)
     };
     let mut p = Policy::new(options, deadline(), at(0));
-    p.on(Event::Tick, at(5000));
+    p.on(JobEvent::Tick, at(5000));
     p.on(ended(ExitStatus::Exited(0)), at(5001));
-    p.on(Event::Gone, at(5002));
+    p.on(JobEvent::Gone, at(5002));
     assert_eq!(
         (p.outcome(true), p.ending(None)),
         (Outcome::TimeIsUp, Ending::Failed),

@@ -5,22 +5,22 @@ use proptest::prelude::*;
 use super::*;
 
 /// Every kind of event, with the values that could matter.
-fn every_event() -> Vec<Event> {
+fn every_event() -> Vec<JobEvent> {
     let mut all = vec![
-        Event::Extended(schedule().term().end(at(10_000))),
-        Event::Lost(Loss::Absent),
-        Event::Lost(Loss::Broken),
-        Event::Lost(Loss::TakenOver),
-        Event::Shielded(schedule().term().end(at(10_000))),
-        Event::Unshielded,
+        JobEvent::Extended(schedule().term().end(at(10_000))),
+        JobEvent::Lost(Loss::Absent),
+        JobEvent::Lost(Loss::Broken),
+        JobEvent::Lost(Loss::TakenOver),
+        JobEvent::Shielded(schedule().term().end(at(10_000))),
+        JobEvent::Unshielded,
         caught(Signal::SIGINT, true),
         caught(Signal::SIGTERM, false),
-        Event::TermsReceived(schedule().terms(schedule().term().end(at(10_000)))),
-        Event::Tick,
-        Event::Gone,
-        Event::Nested(true),
-        Event::Nested(false),
-        Event::Unguarded,
+        JobEvent::TermsReceived(schedule().terms(schedule().term().end(at(10_000)))),
+        JobEvent::Tick,
+        JobEvent::Gone,
+        JobEvent::Nested(true),
+        JobEvent::Nested(false),
+        JobEvent::Unguarded,
     ];
     for foreground in [
         Foreground::Rlock,
@@ -28,18 +28,18 @@ fn every_event() -> Vec<Event> {
         Foreground::OtherJob,
         Foreground::NoTerminal,
     ] {
-        all.push(Event::Stopped(Signal::SIGTSTP, foreground));
-        all.push(Event::Stopped(Signal::SIGTTIN, foreground));
-        all.push(Event::Resumed(foreground, Continued::BySigcont));
-        all.push(Event::Resumed(foreground, Continued::NeverStopped));
-        all.push(Event::Ended(ExitStatus::Exited(0), foreground));
-        all.push(Event::Ended(ExitStatus::Killed(2), foreground));
+        all.push(JobEvent::Stopped(Signal::SIGTSTP, foreground));
+        all.push(JobEvent::Stopped(Signal::SIGTTIN, foreground));
+        all.push(JobEvent::Resumed(foreground, Continued::BySigcont));
+        all.push(JobEvent::Resumed(foreground, Continued::NeverStopped));
+        all.push(JobEvent::Ended(ExitStatus::Exited(0), foreground));
+        all.push(JobEvent::Ended(ExitStatus::Killed(2), foreground));
     }
     all
 }
 
 /// Applies `event` and checks what must hold after any event in any state.
-fn step(p: &mut Policy, event: Event, now: Instant) {
+fn step(p: &mut Policy, event: JobEvent, now: Instant) {
     let before = p.clone();
     let actions = p.on(event, now);
     let context = || format!("{event:?} at {now:?} in {before:?} gave {actions:?} and {p:?}");
@@ -52,17 +52,17 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
         return;
     }
     let kill_wanted = p.options.on_lost == OnLost::Kill;
-    if kill_wanted && event == Event::Lost(Loss::TakenOver) {
+    if kill_wanted && event == JobEvent::Lost(Loss::TakenOver) {
         assert_eq!(p.phase, Phase::Killed, "killed at once: {}", context());
     }
-    if event == Event::Unguarded {
+    if event == JobEvent::Unguarded {
         assert!(
             matches!(p.phase, Phase::Killed),
             "nothing runs unguarded: {}",
             context()
         );
     }
-    if kill_wanted && event == Event::Tick && now >= p.kill_deadline() {
+    if kill_wanted && event == JobEvent::Tick && now >= p.kill_deadline() {
         assert!(
             !matches!(p.phase, Phase::Running | Phase::Stopping { .. }),
             "dead by its time: {}",
@@ -71,10 +71,11 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     }
     if kill_wanted
         && now >= before.kill_deadline()
-        && !matches!(event, Event::Extended(_) | Event::TermsReceived(_))
+        && !matches!(event, JobEvent::Extended(_) | JobEvent::TermsReceived(_))
     {
-        let goes_on =
-            |action: &Action| matches!(action, Action::Continue | Action::SendAndContinue(_));
+        let goes_on = |action: &JobAction| {
+            matches!(action, JobAction::Continue | JobAction::SendAndContinue(_))
+        };
         assert!(
             !actions.iter().any(goes_on) || before.awaits_gone(),
             "not continued past its time: {}",
@@ -82,15 +83,15 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
         );
     }
     let stopping = matches!(before.phase, Phase::Stopping { .. } | Phase::Killed);
-    if actions.contains(&Action::Finish) && stopping {
-        let is_left_alone = before.lingers() && event == Event::Nested(false);
+    if actions.contains(&JobAction::Finish) && stopping {
+        let is_left_alone = before.lingers() && event == JobEvent::Nested(false);
         assert!(
-            is_left_alone || event == Event::Gone && before.exit_status.is_some(),
+            is_left_alone || event == JobEvent::Gone && before.exit_status.is_some(),
             "released while it lives: {}",
             context()
         );
     }
-    if actions.contains(&Action::Finish) {
+    if actions.contains(&JobAction::Finish) {
         assert_ne!(
             p.nested,
             Nested::Some,
@@ -99,10 +100,13 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
         );
     }
     if p.lingers() {
-        let sends = |action: &Action| {
+        let sends = |action: &JobAction| {
             matches!(
                 action,
-                Action::Send(_) | Action::SendAndContinue(_) | Action::Continue | Action::Kill
+                JobAction::Send(_)
+                    | JobAction::SendAndContinue(_)
+                    | JobAction::Continue
+                    | JobAction::Kill
             )
         };
         assert!(
@@ -136,7 +140,7 @@ fn step(p: &mut Policy, event: Event, now: Instant) {
     assert_eq!(
         actions
             .iter()
-            .filter(|a| matches!(a, Action::SayLost(_)))
+            .filter(|a| matches!(a, JobAction::SayLost(_)))
             .count()
             .max(1),
         1,

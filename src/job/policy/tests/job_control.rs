@@ -21,9 +21,9 @@ fn every_signal_is_passed_on_and_those_that_end_a_process_reach_a_stopped_one_to
         match signal {
             Signal::SIGCONT => assert_eq!(actions, []),
             Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM => {
-                assert_eq!(actions, [Action::SendAndContinue(signal)]);
+                assert_eq!(actions, [JobAction::SendAndContinue(signal)]);
             }
-            _ => assert_eq!(actions, [Action::Send(signal)]),
+            _ => assert_eq!(actions, [JobAction::Send(signal)]),
         }
     }
 }
@@ -32,12 +32,12 @@ fn every_signal_is_passed_on_and_those_that_end_a_process_reach_a_stopped_one_to
 fn a_command_that_was_interrupted_with_the_terminal_in_its_hands_takes_the_job_with_it() {
     let mut p = policy(OnLost::Kill);
     let actions = p.on(
-        Event::Ended(ExitStatus::Killed(2), Foreground::Command),
+        JobEvent::Ended(ExitStatus::Killed(2), Foreground::Command),
         at(1),
     );
     assert_eq!(
         actions,
-        [Action::InterruptJob(Signal::SIGINT), Action::Finish]
+        [JobAction::InterruptJob(Signal::SIGINT), JobAction::Finish]
     );
     assert_eq!(p.outcome(true), Outcome::Interrupted(2));
 }
@@ -45,39 +45,43 @@ fn a_command_that_was_interrupted_with_the_terminal_in_its_hands_takes_the_job_w
 #[test]
 fn what_a_stop_means_depends_on_whose_the_terminal_is() {
     use Foreground::{Command, NoTerminal, OtherJob, Rlock};
-    let give = &[Action::GiveTerminal, Action::Continue][..];
+    let give = &[JobAction::GiveTerminal, JobAction::Continue][..];
     for (signal, foreground, actions) in [
         (Signal::SIGTTIN, Rlock, give),
         (Signal::SIGTTOU, Rlock, give),
-        (Signal::SIGTTIN, Command, &[Action::Continue]),
+        (Signal::SIGTTIN, Command, &[JobAction::Continue]),
         (
             Signal::SIGTTIN,
             OtherJob,
-            &[Action::SuspendJob(Signal::SIGTTIN)],
+            &[JobAction::SuspendJob(Signal::SIGTTIN)],
         ),
         (Signal::SIGTTOU, NoTerminal, &[]),
-        (Signal::SIGTSTP, Rlock, &[Action::Suspend(Signal::SIGTSTP)]),
+        (
+            Signal::SIGTSTP,
+            Rlock,
+            &[JobAction::Suspend(Signal::SIGTSTP)],
+        ),
         (
             Signal::SIGTSTP,
             Command,
-            &[Action::SuspendJob(Signal::SIGTSTP)],
+            &[JobAction::SuspendJob(Signal::SIGTSTP)],
         ),
         (
             Signal::SIGTSTP,
             OtherJob,
-            &[Action::Suspend(Signal::SIGTSTP)],
+            &[JobAction::Suspend(Signal::SIGTSTP)],
         ),
         (Signal::SIGTSTP, NoTerminal, &[]),
         (Signal::SIGSTOP, Rlock, &[]),
         (
             Signal::SIGSTOP,
             Command,
-            &[Action::SuspendJob(Signal::SIGSTOP)],
+            &[JobAction::SuspendJob(Signal::SIGSTOP)],
         ),
     ] {
         let mut p = policy(OnLost::Kill);
         assert_eq!(
-            p.on(Event::Stopped(signal, foreground), at(1)),
+            p.on(JobEvent::Stopped(signal, foreground), at(1)),
             actions,
             "{signal} {foreground:?}"
         );
@@ -87,8 +91,8 @@ fn what_a_stop_means_depends_on_whose_the_terminal_is() {
 #[test]
 fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
     use Foreground::{Command, OtherJob, Rlock};
-    let give = &[Action::GiveTerminal, Action::Continue][..];
-    let hang_up = &[Action::SendAndContinue(Signal::SIGHUP)][..];
+    let give = &[JobAction::GiveTerminal, JobAction::Continue][..];
+    let hang_up = &[JobAction::SendAndContinue(Signal::SIGHUP)][..];
     for (stop, foreground, then, continued, in_time) in [
         (Signal::SIGTSTP, Command, Rlock, Continued::BySigcont, give),
         (
@@ -103,21 +107,21 @@ fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
             Command,
             OtherJob,
             Continued::BySigcont,
-            &[Action::Continue],
+            &[JobAction::Continue],
         ),
         (
             Signal::SIGTSTP,
             Rlock,
             Rlock,
             Continued::BySigcont,
-            &[Action::Continue],
+            &[JobAction::Continue],
         ),
         (
             Signal::SIGTSTP,
             Rlock,
             Rlock,
             Continued::NeverStopped,
-            &[Action::Continue],
+            &[JobAction::Continue],
         ),
         (Signal::SIGTTIN, OtherJob, Rlock, Continued::BySigcont, give),
         (
@@ -125,7 +129,7 @@ fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
             OtherJob,
             OtherJob,
             Continued::BySigcont,
-            &[Action::Continue],
+            &[JobAction::Continue],
         ),
         (
             Signal::SIGTTIN,
@@ -137,14 +141,14 @@ fn the_lease_is_looked_at_before_a_suspended_command_goes_on() {
     ] {
         let suspended = || {
             let mut p = policy(OnLost::Kill);
-            p.on(Event::Stopped(stop, foreground), at(1));
+            p.on(JobEvent::Stopped(stop, foreground), at(1));
             p
         };
         assert_eq!(
-            suspended().on(Event::Resumed(then, continued), at(2)),
+            suspended().on(JobEvent::Resumed(then, continued), at(2)),
             in_time
         );
-        let late = suspended().on(Event::Resumed(then, continued), deadline());
-        assert_eq!(late, [KILL, Action::SayLost(Reaction::Killed)]);
+        let late = suspended().on(JobEvent::Resumed(then, continued), deadline());
+        assert_eq!(late, [KILL, JobAction::SayLost(Reaction::Killed)]);
     }
 }

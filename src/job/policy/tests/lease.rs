@@ -10,16 +10,19 @@ fn without_renewal_the_command_is_signalled_and_then_killed_before_the_deadline(
         schedule().kill_at(deadline()),
     );
     assert_eq!(p.wake_at(), term);
-    assert_eq!(p.on(Event::Tick, term.before(Duration::from_millis(1))), []);
     assert_eq!(
-        p.on(Event::Tick, term),
-        [TERM, Action::SayLost(Reaction::Signalled)]
+        p.on(JobEvent::Tick, term.before(Duration::from_millis(1))),
+        []
+    );
+    assert_eq!(
+        p.on(JobEvent::Tick, term),
+        [TERM, JobAction::SayLost(Reaction::Signalled)]
     );
     assert_eq!(p.wake_at(), kill);
-    assert_eq!(p.on(Event::Tick, kill), [KILL]);
+    assert_eq!(p.on(JobEvent::Tick, kill), [KILL]);
     assert_eq!(p.on(ended(ExitStatus::Killed(9)), kill), []);
     assert!(p.awaits_gone());
-    assert_eq!(p.on(Event::Gone, kill), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Gone, kill), [JobAction::Finish]);
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
@@ -27,8 +30,8 @@ fn without_renewal_the_command_is_signalled_and_then_killed_before_the_deadline(
 fn a_renewal_before_the_first_signal_changes_nothing_for_the_command() {
     let mut p = policy(OnLost::Kill);
     let later = schedule().term().end(at(10_000));
-    assert_eq!(p.on(Event::Extended(later), at(10_000)), []);
-    assert_eq!(p.on(Event::Tick, schedule().signal_at(deadline())), []);
+    assert_eq!(p.on(JobEvent::Extended(later), at(10_000)), []);
+    assert_eq!(p.on(JobEvent::Tick, schedule().signal_at(deadline())), []);
     assert_eq!(p.wake_at(), schedule().signal_at(later));
 }
 
@@ -36,11 +39,11 @@ fn a_renewal_before_the_first_signal_changes_nothing_for_the_command() {
 fn a_renewal_after_the_first_signal_does_not_take_it_back() {
     let mut p = policy(OnLost::Kill);
     let term = schedule().signal_at(deadline());
-    p.on(Event::Tick, term);
-    p.on(Event::Extended(schedule().term().end(term)), term);
+    p.on(JobEvent::Tick, term);
+    p.on(JobEvent::Extended(schedule().term().end(term)), term);
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
     p.on(ended(ExitStatus::Exited(0)), term);
-    p.on(Event::Gone, term);
+    p.on(JobEvent::Gone, term);
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
@@ -48,7 +51,7 @@ fn a_renewal_after_the_first_signal_does_not_take_it_back() {
 fn a_lease_that_became_shorter_shortens_the_commands_time() {
     let mut p = policy(OnLost::Kill);
     let sooner = deadline().before(Duration::from_secs(5));
-    p.on(Event::Extended(sooner), at(1000));
+    p.on(JobEvent::Extended(sooner), at(1000));
     assert_eq!(
         (p.wake_at(), p.guard_kills_at()),
         (schedule().signal_at(sooner), schedule().kill_at(sooner))
@@ -58,9 +61,9 @@ fn a_lease_that_became_shorter_shortens_the_commands_time() {
 #[test]
 fn a_shield_that_ends_before_the_grace_bounds_the_kill() {
     let mut p = policy(OnLost::Kill);
-    p.on(Event::Lost(Loss::Absent), at(1000));
+    p.on(JobEvent::Lost(Loss::Absent), at(1000));
     let ends = at(1000) + schedule().grace() / 2;
-    p.on(Event::Shielded(ends), at(1001));
+    p.on(JobEvent::Shielded(ends), at(1001));
     assert_eq!(
         (p.wake_at(), p.guard_kills_at()),
         (schedule().kill_at(ends), schedule().kill_at(ends))
@@ -70,8 +73,8 @@ fn a_shield_that_ends_before_the_grace_bounds_the_kill() {
 #[test]
 fn a_lock_that_was_taken_over_leaves_no_grace() {
     assert_eq!(
-        policy(OnLost::Kill).on(Event::Lost(Loss::TakenOver), at(1)),
-        [KILL, Action::SayLost(Reaction::Killed)]
+        policy(OnLost::Kill).on(JobEvent::Lost(Loss::TakenOver), at(1)),
+        [KILL, JobAction::SayLost(Reaction::Killed)]
     );
 }
 
@@ -80,8 +83,8 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
     let lost = || {
         let mut p = policy(OnLost::Kill);
         assert_eq!(
-            p.on(Event::Lost(Loss::Absent), at(1000)),
-            [TERM, Action::SayLost(Reaction::Signalled)]
+            p.on(JobEvent::Lost(Loss::Absent), at(1000)),
+            [TERM, JobAction::SayLost(Reaction::Signalled)]
         );
         assert_eq!(p.wake_at(), at(1000) + schedule().node_timeout());
         assert_eq!(
@@ -92,28 +95,31 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
         p
     };
     let mut shielded = lost();
-    shielded.on(Event::Shielded(schedule().term().end(at(1000))), at(1001));
+    shielded.on(
+        JobEvent::Shielded(schedule().term().end(at(1000))),
+        at(1001),
+    );
     assert_eq!(shielded.wake_at(), at(1000) + schedule().grace());
-    assert_eq!(lost().on(Event::Unshielded, at(1001)), [KILL]);
-    assert_eq!(lost().on(Event::Tick, at(2000)), [KILL]);
+    assert_eq!(lost().on(JobEvent::Unshielded, at(1001)), [KILL]);
+    assert_eq!(lost().on(JobEvent::Tick, at(2000)), [KILL]);
 }
 
 #[test]
 fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
     let mut p = policy(OnLost::Kill);
     assert_eq!(
-        p.on(Event::Lost(Loss::Broken), at(10_000)),
-        [TERM, Action::SayLost(Reaction::Signalled)]
+        p.on(JobEvent::Lost(Loss::Broken), at(10_000)),
+        [TERM, JobAction::SayLost(Reaction::Signalled)]
     );
     assert_eq!(p.wake_at(), at(15_000));
-    assert_eq!(p.on(Event::Tick, at(15_000)), [KILL]);
+    assert_eq!(p.on(JobEvent::Tick, at(15_000)), [KILL]);
     let (mut p, late) = (
         policy(OnLost::Kill),
         schedule()
             .kill_at(deadline())
             .before(Duration::from_millis(1)),
     );
-    p.on(Event::Lost(Loss::Broken), late);
+    p.on(JobEvent::Lost(Loss::Broken), late);
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
 }
 
@@ -121,8 +127,8 @@ fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
 fn woken_past_the_time_to_kill_there_is_no_first_signal() {
     let mut p = policy(OnLost::Kill);
     assert_eq!(
-        p.on(Event::Tick, deadline()),
-        [KILL, Action::SayLost(Reaction::Killed)]
+        p.on(JobEvent::Tick, deadline()),
+        [KILL, JobAction::SayLost(Reaction::Killed)]
     );
 }
 
@@ -130,7 +136,10 @@ fn woken_past_the_time_to_kill_there_is_no_first_signal() {
 fn what_the_guard_killed_while_we_were_stopped_is_a_loss_though_its_end_is_heard_of_first() {
     let mut policy = policy(OnLost::Kill);
     let actions = policy.on(ended(ExitStatus::Killed(9)), deadline());
-    assert_eq!(actions, [Action::SayLost(Reaction::Killed), Action::Finish]);
+    assert_eq!(
+        actions,
+        [JobAction::SayLost(Reaction::Killed), JobAction::Finish]
+    );
     assert_eq!(policy.outcome(false), Outcome::Lost);
 }
 
@@ -138,15 +147,15 @@ fn what_the_guard_killed_while_we_were_stopped_is_a_loss_though_its_end_is_heard
 fn warn_says_so_once_and_at_the_deadline_only() {
     let mut p = policy(OnLost::Warn);
     assert_eq!(p.wake_at(), deadline());
-    assert_eq!(p.on(Event::Tick, schedule().kill_at(deadline())), []);
+    assert_eq!(p.on(JobEvent::Tick, schedule().kill_at(deadline())), []);
     assert_eq!(
-        p.on(Event::Tick, deadline()),
-        [Action::SayLost(Reaction::Ignored)]
+        p.on(JobEvent::Tick, deadline()),
+        [JobAction::SayLost(Reaction::Ignored)]
     );
-    assert_eq!(p.on(Event::Lost(Loss::TakenOver), deadline()), []);
+    assert_eq!(p.on(JobEvent::Lost(Loss::TakenOver), deadline()), []);
     assert_eq!(
         p.on(ended(ExitStatus::Exited(5)), deadline()),
-        [Action::Finish]
+        [JobAction::Finish]
     );
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
@@ -162,7 +171,7 @@ fn a_lease_that_ends_within_the_grace_is_not_waited_out() {
         ..options
     };
     let mut p = Policy::new(options, deadline(), at(0));
-    p.on(Event::Tick, at(24_000));
+    p.on(JobEvent::Tick, at(24_000));
     assert!(p.wake_at() <= schedule().kill_at(deadline()));
 }
 
@@ -177,19 +186,22 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
         deadline(),
         at(0),
     );
-    assert_eq!(p.on(Event::Tick, at(5000)), [TERM, Action::SayTimeIsUp]);
+    assert_eq!(
+        p.on(JobEvent::Tick, at(5000)),
+        [TERM, JobAction::SayTimeIsUp]
+    );
     for renewed in (10_000..=120_000).step_by(10_000) {
         assert_eq!(
             p.on(
-                Event::Extended(schedule().term().end(at(renewed))),
+                JobEvent::Extended(schedule().term().end(at(renewed))),
                 at(renewed)
             ),
             []
         );
-        assert_eq!(p.on(Event::Tick, at(renewed)), []);
+        assert_eq!(p.on(JobEvent::Tick, at(renewed)), []);
     }
     assert_eq!(p.wake_at(), at(125_000));
-    assert_eq!(p.on(Event::Tick, at(125_000)), [KILL]);
+    assert_eq!(p.on(JobEvent::Tick, at(125_000)), [KILL]);
 
     // Without renewals the lease ends it.
     let mut p = Policy::new(
@@ -200,12 +212,12 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
         deadline(),
         at(0),
     );
-    p.on(Event::Tick, at(5000));
+    p.on(JobEvent::Tick, at(5000));
     let last = schedule().kill_at(deadline());
     assert_eq!((p.wake_at(), p.guard_kills_at()), (last, last));
     assert_eq!(
-        p.on(Event::Tick, last),
-        [KILL, Action::SayLost(Reaction::Killed)]
+        p.on(JobEvent::Tick, last),
+        [KILL, JobAction::SayLost(Reaction::Killed)]
     );
 
     let mut p = Policy::new(
@@ -218,7 +230,7 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     );
     assert_eq!(p.on(ended(ExitStatus::Exited(0)), at(1000)), [TERM]);
     p.on(
-        Event::Extended(schedule().term().end(at(110_000))),
+        JobEvent::Extended(schedule().term().end(at(110_000))),
         at(110_000),
     );
     assert_eq!(p.wake_at(), at(121_000));
@@ -234,24 +246,24 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
     assert!(grace < Duration::from_secs(20));
     let stopping = || {
         let mut p = Policy::new(options, deadline(), at(0));
-        p.on(Event::Tick, at(5000));
+        p.on(JobEvent::Tick, at(5000));
         p.on(
-            Event::Extended(schedule().term().end(at(10_000))),
+            JobEvent::Extended(schedule().term().end(at(10_000))),
             at(10_000),
         );
         p
     };
     let mut broken = stopping();
     assert_eq!(
-        broken.on(Event::Lost(Loss::Broken), at(10_000)),
-        [Action::SayLost(Reaction::Signalled)]
+        broken.on(JobEvent::Lost(Loss::Broken), at(10_000)),
+        [JobAction::SayLost(Reaction::Signalled)]
     );
     assert_eq!(broken.wake_at(), at(10_000) + grace);
     let mut absent = stopping();
-    absent.on(Event::Lost(Loss::Absent), at(10_000));
+    absent.on(JobEvent::Lost(Loss::Absent), at(10_000));
     assert_eq!(absent.wake_at(), at(11_000));
     absent.on(
-        Event::Shielded(schedule().term().end(at(10_000))),
+        JobEvent::Shielded(schedule().term().end(at(10_000))),
         at(10_001),
     );
     assert_eq!(absent.wake_at(), at(10_000) + grace);
@@ -264,6 +276,6 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
         at(0),
     );
     assert_eq!(running.wake_at(), options.schedule.signal_at(deadline()));
-    running.on(Event::Lost(Loss::Broken), at(1000));
+    running.on(JobEvent::Lost(Loss::Broken), at(1000));
     assert_eq!(running.wake_at(), at(1000) + grace);
 }

@@ -50,20 +50,20 @@ fn policy(on_lost: OnLost) -> Policy {
     Policy::new(options(on_lost), deadline(), at(0))
 }
 
-fn ended(ending: ExitStatus) -> Event {
-    Event::Ended(ending, Foreground::NoTerminal)
+fn ended(ending: ExitStatus) -> JobEvent {
+    JobEvent::Ended(ending, Foreground::NoTerminal)
 }
 
-fn caught(signal: Signal, from_terminal: bool) -> Event {
-    Event::CaughtSignal(CaughtSignal {
+fn caught(signal: Signal, from_terminal: bool) -> JobEvent {
+    JobEvent::CaughtSignal(CaughtSignal {
         signal,
         from_terminal,
     })
 }
 
-const KILL: Action = Action::Kill;
+const KILL: JobAction = JobAction::Kill;
 
-const TERM: Action = Action::SendAndContinue(Signal::SIGTERM);
+const TERM: JobAction = JobAction::SendAndContinue(Signal::SIGTERM);
 
 /// `--ttl 30s --kill-after 2m`.
 fn patient(options: PolicyOptions) -> PolicyOptions {

@@ -17,9 +17,9 @@ fn lingering(code: u8) -> Policy {
         options(OnLost::Kill).schedule.term().end(at(0)),
         at(0),
     );
-    assert_eq!(p.on(Event::Nested(true), at(1)), []);
-    let ended = Event::Ended(ExitStatus::Exited(code), Foreground::NoTerminal);
-    assert_eq!(p.on(ended, at(2)), [Action::SayLingering]);
+    assert_eq!(p.on(JobEvent::Nested(true), at(1)), []);
+    let ended = JobEvent::Ended(ExitStatus::Exited(code), Foreground::NoTerminal);
+    assert_eq!(p.on(ended, at(2)), [JobAction::SayLingering]);
     p
 }
 
@@ -37,13 +37,16 @@ fn the_lock_is_kept_for_nested_runs_after_the_command_has_ended() {
         "a run nested in a nested one must not wait for it"
     );
     let later = options(OnLost::Kill).schedule.term().end(at(10_000));
-    assert_eq!(p.on(Event::Extended(later), at(10_000)), []);
+    assert_eq!(p.on(JobEvent::Extended(later), at(10_000)), []);
     assert_eq!(
         p.terms_of_nested().map(|t| t.kill_at),
         Some(options(OnLost::Kill).schedule.kill_at(later))
     );
-    assert_eq!(p.on(Event::Nested(true), at(10_001)), []);
-    assert_eq!(p.on(Event::Nested(false), at(10_002)), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Nested(true), at(10_001)), []);
+    assert_eq!(
+        p.on(JobEvent::Nested(false), at(10_002)),
+        [JobAction::Finish]
+    );
     assert_eq!(p.outcome(true), Outcome::Exited(3));
 }
 
@@ -51,8 +54,8 @@ fn the_lock_is_kept_for_nested_runs_after_the_command_has_ended() {
 fn a_lease_that_is_lost_for_nested_runs_only_is_told_to_them_and_not_to_the_group() {
     let mut p = lingering(0);
     assert_eq!(
-        p.on(Event::Tick, lease().signal_at),
-        [Action::SayLost(Reaction::Signalled)]
+        p.on(JobEvent::Tick, lease().signal_at),
+        [JobAction::SayLost(Reaction::Signalled)]
     );
     let told = p.terms_of_nested().unwrap();
     assert_eq!(
@@ -60,9 +63,12 @@ fn a_lease_that_is_lost_for_nested_runs_only_is_told_to_them_and_not_to_the_grou
         (lease().signal_at, lease().kill_at)
     );
     assert!(!p.welcomes_nested());
-    assert_eq!(p.on(Event::Tick, lease().kill_at), []);
+    assert_eq!(p.on(JobEvent::Tick, lease().kill_at), []);
     assert_eq!(p.terms_of_nested(), None, "killed at once");
-    assert_eq!(p.on(Event::Nested(false), lease().ends), [Action::Finish]);
+    assert_eq!(
+        p.on(JobEvent::Nested(false), lease().ends),
+        [JobAction::Finish]
+    );
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
@@ -77,7 +83,7 @@ fn a_signal_ends_nested_runs_when_the_command_has_ended() {
         let mut p = lingering(7);
         assert_eq!(
             p.on(
-                Event::CaughtSignal(CaughtSignal {
+                JobEvent::CaughtSignal(CaughtSignal {
                     signal,
                     from_terminal: false
                 }),
@@ -90,9 +96,12 @@ fn a_signal_ends_nested_runs_when_the_command_has_ended() {
             (told.signal_at, told.kill_at),
             (at(100), at(100) + options(OnLost::Kill).schedule.grace())
         );
-        assert_eq!(p.on(Event::Tick, told.kill_at), []);
+        assert_eq!(p.on(JobEvent::Tick, told.kill_at), []);
         assert_eq!(p.terms_of_nested(), None);
-        assert_eq!(p.on(Event::Nested(false), told.kill_at), [Action::Finish]);
+        assert_eq!(
+            p.on(JobEvent::Nested(false), told.kill_at),
+            [JobAction::Finish]
+        );
         assert_eq!(p.outcome(true), Outcome::Exited(7));
     }
 }
@@ -111,17 +120,17 @@ fn a_signal_of_which_the_command_died_ends_nested_runs_too() {
             options(OnLost::Kill).schedule.term().end(at(0)),
             at(0),
         );
-        p.on(Event::Nested(true), at(1));
+        p.on(JobEvent::Nested(true), at(1));
         p.on(
-            Event::CaughtSignal(CaughtSignal {
+            JobEvent::CaughtSignal(CaughtSignal {
                 signal,
                 from_terminal: false,
             }),
             at(2),
         );
         assert_eq!(
-            p.on(Event::Ended(ending, Foreground::NoTerminal), at(100)),
-            [Action::SayLingering]
+            p.on(JobEvent::Ended(ending, Foreground::NoTerminal), at(100)),
+            [JobAction::SayLingering]
         );
         let told = p.terms_of_nested().map(|told| told.signal_at);
         assert_eq!(told == Some(at(100)), ends, "{ending:?}");
@@ -132,13 +141,13 @@ fn a_signal_of_which_the_command_died_ends_nested_runs_too() {
 fn a_terminal_that_interrupts_nested_runs_interrupts_rlock() {
     let mut p = lingering(0);
     p.on(
-        Event::CaughtSignal(CaughtSignal {
+        JobEvent::CaughtSignal(CaughtSignal {
             signal: Signal::SIGINT,
             from_terminal: true,
         }),
         at(100),
     );
-    assert_eq!(p.on(Event::Nested(false), at(101)), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Nested(false), at(101)), [JobAction::Finish]);
     assert_eq!(p.outcome(true), Outcome::Interrupted(2));
 }
 
@@ -149,16 +158,16 @@ fn a_command_that_was_killed_is_not_over_before_its_nested_runs_are() {
         options(OnLost::Kill).schedule.term().end(at(0)),
         at(0),
     );
-    p.on(Event::Nested(true), at(1));
-    p.on(Event::Lost(Loss::TakenOver), at(2));
+    p.on(JobEvent::Nested(true), at(1));
+    p.on(JobEvent::Lost(Loss::TakenOver), at(2));
     assert_eq!(p.terms_of_nested(), None);
     p.on(
-        Event::Ended(ExitStatus::Killed(9), Foreground::NoTerminal),
+        JobEvent::Ended(ExitStatus::Killed(9), Foreground::NoTerminal),
         at(3),
     );
-    assert_eq!(p.on(Event::Gone, at(4)), []);
-    assert_eq!(p.on(Event::Nested(false), at(5)), []);
-    assert_eq!(p.on(Event::Gone, at(6)), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Gone, at(4)), []);
+    assert_eq!(p.on(JobEvent::Nested(false), at(5)), []);
+    assert_eq!(p.on(JobEvent::Gone, at(6)), [JobAction::Finish]);
 }
 
 #[test]
@@ -169,30 +178,30 @@ fn a_nested_command_is_signalled_and_killed_when_the_outer_rlock_says() {
     };
     let mut p = Policy::nested(ignored, terms(1000, 2000), at(0));
     assert_eq!((p.wake_at(), p.guard_kills_at()), (at(1000), at(2000)));
-    p.on(Event::TermsReceived(terms(11_000, 12_000)), at(900));
-    assert_eq!(p.on(Event::Tick, at(1000)), []);
+    p.on(JobEvent::TermsReceived(terms(11_000, 12_000)), at(900));
+    assert_eq!(p.on(JobEvent::Tick, at(1000)), []);
     assert_eq!((p.wake_at(), p.guard_kills_at()), (at(11_000), at(12_000)));
-    p.on(Event::TermsReceived(terms(950, 1500)), at(1001));
+    p.on(JobEvent::TermsReceived(terms(950, 1500)), at(1001));
     assert_eq!(
-        p.on(Event::Tick, at(1001)),
-        [TERM, Action::SayLost(Reaction::Signalled)]
+        p.on(JobEvent::Tick, at(1001)),
+        [TERM, JobAction::SayLost(Reaction::Signalled)]
     );
     assert_eq!(p.wake_at(), at(1500));
-    p.on(Event::TermsReceived(terms(950, 3000)), at(1400));
+    p.on(JobEvent::TermsReceived(terms(950, 3000)), at(1400));
     assert_eq!(
-        p.on(Event::Tick, at(1500)),
+        p.on(JobEvent::Tick, at(1500)),
         [],
         "the outer rlock could keep the place for longer"
     );
-    assert_eq!(p.on(Event::Tick, at(3000)), [Action::Kill]);
+    assert_eq!(p.on(JobEvent::Tick, at(3000)), [JobAction::Kill]);
     assert_eq!(
         p.on(
-            Event::Ended(ExitStatus::Killed(9), Foreground::NoTerminal),
+            JobEvent::Ended(ExitStatus::Killed(9), Foreground::NoTerminal),
             at(3001)
         ),
         []
     );
-    assert_eq!(p.on(Event::Gone, at(3002)), [Action::Finish]);
+    assert_eq!(p.on(JobEvent::Gone, at(3002)), [JobAction::Finish]);
     assert_eq!(p.outcome(true), Outcome::Lost);
 }
 
@@ -224,7 +233,10 @@ fn what_an_outer_rlock_says_does_not_lengthen_the_grace_of_a_nested_max_run() {
         ..options(OnLost::Kill)
     };
     let mut p = Policy::nested(options, terms(20_000, 25_000), at(0));
-    assert_eq!(p.on(Event::Tick, at(1000)), [TERM, Action::SayTimeIsUp]);
-    p.on(Event::TermsReceived(terms(30_000, 35_000)), at(1001));
+    assert_eq!(
+        p.on(JobEvent::Tick, at(1000)),
+        [TERM, JobAction::SayTimeIsUp]
+    );
+    p.on(JobEvent::TermsReceived(terms(30_000, 35_000)), at(1001));
     assert_eq!(p.wake_at(), at(1000) + options.schedule.grace());
 }

@@ -54,8 +54,8 @@ fn outer() -> Token {
     token(7)
 }
 
-fn options(nodes: usize, wait: Option<Duration>) -> Options {
-    Options {
+fn options(nodes: usize, wait: Option<Duration>) -> WaitOptions {
+    WaitOptions {
         quorum: Quorum::of(nodes),
         wait,
         schedule: schedule(),
@@ -80,7 +80,7 @@ fn waiting(nodes: usize, wait: Option<Duration>) -> Waiting {
 /// A wait with `--supersede`.
 fn superseding(nodes: usize, wait: Option<Duration>) -> Waiting {
     Waiting::new(
-        Options {
+        WaitOptions {
             supersede: true,
             ..options(nodes, wait)
         },
@@ -162,8 +162,8 @@ fn tried(tally: Tally) -> Tried {
     }
 }
 
-fn event(tried: Tried) -> Event {
-    Event::Tried(Box::new(tried))
+fn event(tried: Tried) -> WaitEvent {
+    WaitEvent::Tried(Box::new(tried))
 }
 
 fn busy() -> Tally {
@@ -244,14 +244,14 @@ fn every_attempt() -> Vec<Tried> {
 }
 
 /// Every kind of event.
-fn every_event() -> Vec<Event> {
-    let mut all: Vec<Event> = every_attempt().into_iter().map(event).collect();
-    all.extend([Event::Tick, Event::Changed, Event::Interrupted]);
-    all.extend([0, 3].map(|subscribed| Event::Undone { subscribed }));
-    all.extend([Unjoined::Silent, Unjoined::Refused].map(Event::NotJoined));
-    all.push(Event::Woken(0, Wake::StandBy));
-    all.push(Event::Woken(0, Wake::Recheck));
-    all.extend((0..2).map(|node| Event::Woken(node, Wake::YourTurn)));
+fn every_event() -> Vec<WaitEvent> {
+    let mut all: Vec<WaitEvent> = every_attempt().into_iter().map(event).collect();
+    all.extend([WaitEvent::Tick, WaitEvent::Changed, WaitEvent::Interrupted]);
+    all.extend([0, 3].map(|subscribed| WaitEvent::Undone { subscribed }));
+    all.extend([Unjoined::Silent, Unjoined::Refused].map(WaitEvent::NotJoined));
+    all.push(WaitEvent::Woken(0, Wake::StandBy));
+    all.push(WaitEvent::Woken(0, Wake::Recheck));
+    all.extend((0..2).map(|node| WaitEvent::Woken(node, Wake::YourTurn)));
     all
 }
 
@@ -264,15 +264,15 @@ fn the_promise_holds_after_every_short_history() {
     let events = every_event();
     for wait in waits() {
         let mut model = Model::new(waiting(3, wait), at(0));
-        model.step(&Event::Tick, at(0), 0.5);
+        model.step(&WaitEvent::Tick, at(0), 0.5);
         explore(&model, &events, 5);
     }
     let mut model = Model::new(superseding(3, None), at(0));
-    model.step(&Event::Tick, at(0), 0.5);
+    model.step(&WaitEvent::Tick, at(0), 0.5);
     explore(&model, &events, 5);
 }
 
-fn explore(model: &Model, events: &[Event], depth: u32) {
+fn explore(model: &Model, events: &[WaitEvent], depth: u32) {
     if depth == 0 {
         return;
     }
@@ -297,35 +297,35 @@ proptest! {
         let mut model = Model::new(if supersedes { superseding(3, wait) } else { waiting(3, wait) }, at(0));
         let mut now = at(0);
         for (choice, pause, random) in history {
-            let expected: Vec<&Event> = events.iter().filter(|event| !to_the_point || model.expects(event)).collect();
+            let expected: Vec<&WaitEvent> = events.iter().filter(|event| !to_the_point || model.expects(event)).collect();
             let Some(event) = expected.get(choice % expected.len().max(1)) else { break };
             let next = now + ms(pause);
             // A driver ticks when it is time.
-            now = if matches!(event, Event::Tick) && to_the_point { model.tick_at(now) } else { next };
+            now = if matches!(event, WaitEvent::Tick) && to_the_point { model.tick_at(now) } else { next };
             model.step(event, now, random);
         }
     }
 }
 
 /// Lets an attempt fail, and undoes it, so that a pause begins. The first takes the ticket.
-fn fail(waiting: &mut Waiting, attempt: &Tried, now: Instant) -> Vec<Action> {
-    waiting.on(Event::Tick, now.max(waiting.wake_at()), 0.5);
+fn fail(waiting: &mut Waiting, attempt: &Tried, now: Instant) -> Vec<WaitAction> {
+    waiting.on(WaitEvent::Tick, now.max(waiting.wake_at()), 0.5);
     let mut actions = vec![];
     for _ in 0..2 {
         actions.extend(waiting.on(event(attempt.clone()), now, 0.5));
-        actions.extend(waiting.on(Event::Undone { subscribed: 3 }, now, 0.5));
-        if waiting.phase != Phase::Trying {
+        actions.extend(waiting.on(WaitEvent::Undone { subscribed: 3 }, now, 0.5));
+        if waiting.step != Step::Trying {
             return actions;
         }
     }
     panic!("no pause after two attempts: {waiting:?}");
 }
 
-fn said(actions: &[Action]) -> Vec<&Notice> {
+fn said(actions: &[WaitAction]) -> Vec<&Notice> {
     actions
         .iter()
         .filter_map(|action| {
-            if let Action::Say(notice) = action {
+            if let WaitAction::Say(notice) = action {
                 Some(notice)
             } else {
                 None

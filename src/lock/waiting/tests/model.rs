@@ -67,21 +67,21 @@ impl Model {
     }
 
     /// Whether a driver could report `event` now.
-    pub(super) fn expects(&self, event: &Event) -> bool {
+    pub(super) fn expects(&self, event: &WaitEvent) -> bool {
         match event {
-            Event::Tick => {
+            WaitEvent::Tick => {
                 matches!(self.doing, Doing::Pausing | Doing::Trying)
                     && self.waiting.wake_at() != Instant::NEVER
             }
-            Event::Woken(..) => matches!(self.doing, Doing::Pausing | Doing::Trying),
-            Event::Changed => self.doing == Doing::Pausing,
-            Event::Tried(tried) => {
+            WaitEvent::Woken(..) => matches!(self.doing, Doing::Pausing | Doing::Trying),
+            WaitEvent::Changed => self.doing == Doing::Pausing,
+            WaitEvent::Tried(tried) => {
                 let is_over_time = self.now >= self.waiting.wake_at();
                 self.doing == Doing::Trying && (tried.is_complete || is_over_time)
             }
-            Event::Undone { .. } => self.doing == Doing::Undoing,
-            Event::NotJoined(_) => self.doing == Doing::Joining,
-            Event::Interrupted => !matches!(self.doing, Doing::Nothing | Doing::Undoing),
+            WaitEvent::Undone { .. } => self.doing == Doing::Undoing,
+            WaitEvent::NotJoined(_) => self.doing == Doing::Joining,
+            WaitEvent::Interrupted => !matches!(self.doing, Doing::Nothing | Doing::Undoing),
         }
     }
 
@@ -96,11 +96,11 @@ impl Model {
     }
 
     /// Returns the instants at which `event` is tried.
-    pub(super) fn instants(&self, event: &Event) -> Vec<Instant> {
+    pub(super) fn instants(&self, event: &WaitEvent) -> Vec<Instant> {
         match event {
-            Event::Tick => vec![self.tick_at(self.now), self.now],
-            Event::Undone { .. } | Event::Interrupted => vec![self.now + ms(1)],
-            Event::Woken(..) => vec![self.now, self.now + ms(1200)],
+            WaitEvent::Tick => vec![self.tick_at(self.now), self.now],
+            WaitEvent::Undone { .. } | WaitEvent::Interrupted => vec![self.now + ms(1)],
+            WaitEvent::Woken(..) => vec![self.now, self.now + ms(1200)],
             _ => vec![self.now],
         }
     }
@@ -135,7 +135,7 @@ impl Model {
     }
 
     /// Applies `event` and checks what must hold after any event in any state.
-    pub(super) fn step(&mut self, event: &Event, now: Instant, random: f64) {
+    pub(super) fn step(&mut self, event: &WaitEvent, now: Instant, random: f64) {
         let before = self.clone();
         self.now = now;
         let due = self.waiting.wake_at();
@@ -156,7 +156,7 @@ impl Model {
             return;
         }
         let gives_up = actions.iter().find_map(|action| {
-            if let Action::GiveUp(why) = action {
+            if let WaitAction::GiveUp(why) = action {
                 Some(why)
             } else {
                 None
@@ -165,8 +165,11 @@ impl Model {
         let ends = gives_up.is_some()
             || actions
                 .iter()
-                .any(|action| matches!(action, Action::Hold(_)));
-        let last_ends = matches!(actions.last(), Some(Action::GiveUp(_) | Action::Hold(_)));
+                .any(|action| matches!(action, WaitAction::Hold(_)));
+        let last_ends = matches!(
+            actions.last(),
+            Some(WaitAction::GiveUp(_) | WaitAction::Hold(_))
+        );
         assert_eq!(
             ends,
             last_ends,
@@ -175,26 +178,26 @@ impl Model {
         );
         let tries = actions
             .iter()
-            .any(|action| matches!(action, Action::Try { .. }));
+            .any(|action| matches!(action, WaitAction::Try { .. }));
 
-        if let (Event::Tried(tried), Doing::Trying) = (event, before.doing) {
+        if let (WaitEvent::Tried(tried), Doing::Trying) = (event, before.doing) {
             self.tried(tried, &actions, ends, &before);
         } else {
             let counts = actions
                 .iter()
-                .any(|action| matches!(action, Action::Undo(_) | Action::Hold(_)));
+                .any(|action| matches!(action, WaitAction::Undo(_) | WaitAction::Hold(_)));
             assert!(
-                !counts || *event == Event::Interrupted,
+                !counts || *event == WaitEvent::Interrupted,
                 "an attempt is not cut off: {actions:?}"
             );
         }
         match event {
-            Event::Woken(node, wake) => self.woken(*node, *wake),
-            Event::Changed if self.doing == Doing::Pausing => {
+            WaitEvent::Woken(node, wake) => self.woken(*node, *wake),
+            WaitEvent::Changed if self.doing == Doing::Pausing => {
                 self.earliest = self.earliest.min(now);
                 self.latest = self.latest.min(now + schedule().retry());
             }
-            Event::Tick if self.doing == Doing::Pausing => {
+            WaitEvent::Tick if self.doing == Doing::Pausing => {
                 let over = before.last.is_some() && now >= self.patience();
                 assert_eq!(
                     tries,
@@ -207,7 +210,7 @@ impl Model {
                     "the end comes with the patience"
                 );
             }
-            Event::Tick if self.doing == Doing::Trying => {
+            WaitEvent::Tick if self.doing == Doing::Trying => {
                 let limit = if self.wait() == Some(Duration::ZERO) {
                     schedule().node_timeout()
                 } else {
@@ -215,22 +218,25 @@ impl Model {
                 };
                 let cut = now >= self.gives_up().max(self.begin + limit);
                 assert_eq!(
-                    actions.contains(&Action::CountNow),
+                    actions.contains(&WaitAction::CountNow),
                     cut,
                     "counted at the end of the patience"
                 );
             }
-            Event::NotJoined(why) if self.doing == Doing::Joining => self.not_joined(*why, ends),
+            WaitEvent::NotJoined(why) if self.doing == Doing::Joining => {
+                self.not_joined(*why, ends);
+            }
             _ => {}
         }
         for action in &actions {
             self.act(action, event);
         }
-        if *event == Event::Interrupted {
+        if *event == WaitEvent::Interrupted {
             assert!(actions.len() <= 1, "a signal ends the wait at once");
             self.ends();
         }
-        if let (Event::Undone { subscribed }, Doing::Undoing, false) = (event, before.doing, tries)
+        if let (WaitEvent::Undone { subscribed }, Doing::Undoing, false) =
+            (event, before.doing, tries)
             && self.doing == Doing::Undoing
         {
             self.pauses(*subscribed);
@@ -238,13 +244,13 @@ impl Model {
         self.check();
     }
 
-    fn tried(&mut self, tried: &Tried, actions: &[Action], ends: bool, before: &Self) {
+    fn tried(&mut self, tried: &Tried, actions: &[WaitAction], ends: bool, before: &Self) {
         let quorum = self.waiting.options.quorum;
         let is_final = !matches!(tried.tally, Err(Reason::Blocked(_)));
         let is_won = tried.tally.is_ok();
         assert_eq!(
             is_won,
-            matches!(actions.last(), Some(Action::Hold(_))),
+            matches!(actions.last(), Some(WaitAction::Hold(_))),
             "a lock that is won is held"
         );
         let is_outer = tried.by_majority
@@ -252,7 +258,7 @@ impl Model {
         if is_outer {
             assert_eq!(
                 actions.last(),
-                Some(&Action::Undo(Place::Left)),
+                Some(&WaitAction::Undo(QueueEntry::Left)),
                 "no place in a queue for oneself"
             );
             return;
@@ -280,7 +286,7 @@ impl Model {
         );
         let takes_ticket =
             before.queued.is_none() && tried.entered.is_some() && self.gives_up() > self.begin;
-        let leaves = actions.contains(&Action::Undo(Place::Left));
+        let leaves = actions.contains(&WaitAction::Undo(QueueEntry::Left));
         let has_tied_enough = self.ties >= 3 && !takes_ticket;
         assert!(
             is_won || leaves == (ends || has_tied_enough),
@@ -362,26 +368,28 @@ impl Model {
         self.in_a_row = 0;
     }
 
-    fn act(&mut self, action: &Action, event: &Event) {
+    fn act(&mut self, action: &WaitAction, event: &WaitEvent) {
         match action {
-            Action::Try { ticket, min_uptime } => self.tries(ticket.as_ref(), *min_uptime, event),
-            Action::CountNow => assert_eq!(self.doing, Doing::Trying),
-            Action::Undo(place) => {
+            WaitAction::Try { ticket, min_uptime } => {
+                self.tries(ticket.as_ref(), *min_uptime, event);
+            }
+            WaitAction::CountNow => assert_eq!(self.doing, Doing::Trying),
+            WaitAction::Undo(entry) => {
                 assert_eq!(self.doing, Doing::Trying, "an attempt is undone once");
                 self.doing = Doing::Undoing;
-                if *place == Place::Left {
+                if *entry == QueueEntry::Left {
                     self.queued = None;
                 }
             }
-            Action::Leave => assert!(self.queued.take().is_some(), "a queue is left once"),
-            Action::Join(token, _) => {
+            WaitAction::Leave => assert!(self.queued.take().is_some(), "a queue is left once"),
+            WaitAction::Join(token, _) => {
                 assert_eq!(
                     (self.doing, *token, self.queued),
                     (Doing::Undoing, outer(), None)
                 );
                 self.doing = Doing::Joining;
             }
-            Action::Announce(ticket) => {
+            WaitAction::Announce(ticket) => {
                 assert_eq!(
                     (self.doing, self.queued),
                     (Doing::Trying, None),
@@ -389,12 +397,12 @@ impl Model {
                 );
                 self.came_at(ticket);
             }
-            Action::Say(notice) => self.says(notice),
-            Action::Hold(_) => {
+            WaitAction::Say(notice) => self.says(notice),
+            WaitAction::Hold(_) => {
                 assert_eq!(self.doing, Doing::Trying);
                 self.doing = Doing::Nothing;
             }
-            Action::GiveUp(_) => self.ends(),
+            WaitAction::GiveUp(_) => self.ends(),
         }
     }
 
@@ -415,7 +423,7 @@ impl Model {
         self.doing = Doing::Nothing;
     }
 
-    fn tries(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>, event: &Event) {
+    fn tries(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>, event: &WaitEvent) {
         assert!(
             matches!(self.doing, Doing::Pausing | Doing::Undoing),
             "one attempt at a time"
@@ -436,7 +444,7 @@ impl Model {
         if let Some(ticket) = ticket {
             self.came_at(ticket);
         }
-        if *event == Event::Tick {
+        if *event == WaitEvent::Tick {
             assert!(
                 self.now >= self.earliest,
                 "not before its pause is over: {self:#?}"

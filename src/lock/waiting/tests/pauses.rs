@@ -14,7 +14,7 @@ fn a_standby_looks_when_the_turn_should_be_taken() {
         rank: Some(1),
         ..tried(busy())
     });
-    w.on(Event::Woken(0, Wake::StandBy), at(100), 0.5);
+    w.on(WaitEvent::Woken(0, Wake::StandBy), at(100), 0.5);
     assert_eq!(w.wake_at(), at(600));
     fail(
         &mut w,
@@ -58,7 +58,7 @@ fn a_turn_of_another_waiter_is_no_tie_and_is_waited_for() {
             at(begin),
         );
         assert!(
-            !actions.contains(&Action::Undo(Place::Left)),
+            !actions.contains(&WaitAction::Undo(QueueEntry::Left)),
             "{round}: {actions:?}"
         );
         assert_eq!(

@@ -47,7 +47,7 @@ fn a_holder_is_reported_when_it_is_another_one() {
 #[test]
 fn split_votes_are_reported_once_in_a_row_and_their_rank_is_not() {
     let mut w = waiting(3, None);
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     let attempt = Tried {
         entered: None,
         ..tried(tie())
@@ -78,7 +78,7 @@ fn nodes_that_went_away_are_a_warning_once_and_before_that_a_step_each_time() {
     assert_eq!(said(&fail(&mut w, &gone(false), at(3000))).len(), 0);
     // One line is all that --no-wait says.
     let mut w = waiting(3, Some(Duration::ZERO));
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     let actions = w.on(
         event(tried(Err(Reason::Blocked(Blocked::Split(
             holder(token(2), ms(7)),
@@ -99,7 +99,7 @@ fn a_node_that_refuses_is_reported_once_unless_the_failure_names_it() {
         refusals: faults(nodes),
         ..tried(tally)
     };
-    let refusals = |actions: &[Action]| {
+    let refusals = |actions: &[WaitAction]| {
         let of = said(actions);
         of.iter()
             .filter(|notice| matches!(notice, Notice::Refused(_)))
@@ -139,13 +139,13 @@ fn a_node_that_refuses_is_reported_once_unless_the_failure_names_it() {
         1
     );
     let mut impatient = waiting(3, Some(Duration::ZERO));
-    impatient.on(Event::Tick, at(0), 0.5);
+    impatient.on(WaitEvent::Tick, at(0), 0.5);
     assert_eq!(
         refusals(&impatient.on(event(refusing(split(&[2]), &[2])), at(10_000), 0.5)),
         0
     );
     assert_eq!(w.refused(), [2, 1]);
-    w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(WaitEvent::Tick, w.wake_at(), 0.5);
     assert_eq!(
         refusals(&w.on(event(refusing(Ok(Fence::FIRST), &[0])), at(30_000), 0.5)),
         1
@@ -161,7 +161,7 @@ fn rights_that_are_missing_are_reported_once_and_the_queue_before_the_wake_ups()
         no_uptime: named(),
         ..gone(true)
     };
-    let kinds = |actions: &[Action]| -> Vec<bool> {
+    let kinds = |actions: &[WaitAction]| -> Vec<bool> {
         let of = said(actions);
         [
             of.iter()
@@ -174,7 +174,7 @@ fn rights_that_are_missing_are_reported_once_and_the_queue_before_the_wake_ups()
         .into()
     };
     let mut w = waiting(3, None);
-    assert_eq!(kinds(&w.on(Event::Tick, at(0), 0.5)), [false; 3]);
+    assert_eq!(kinds(&w.on(WaitEvent::Tick, at(0), 0.5)), [false; 3]);
     let refused = Tried {
         tally: Err(Reason::Refused(faults(&[0, 1]))),
         no_uptime: None,
@@ -189,10 +189,10 @@ fn rights_that_are_missing_are_reported_once_and_the_queue_before_the_wake_ups()
         kinds(&w.on(event(attempt.clone()), at(0), 0.5)),
         [true, true, false]
     );
-    w.on(Event::Undone { subscribed: 0 }, at(0), 0.5);
+    w.on(WaitEvent::Undone { subscribed: 0 }, at(0), 0.5);
     assert_eq!(kinds(&w.on(event(attempt.clone()), at(0), 0.5)), [false; 3]);
-    w.on(Event::Undone { subscribed: 0 }, at(0), 0.5);
-    w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(WaitEvent::Undone { subscribed: 0 }, at(0), 0.5);
+    w.on(WaitEvent::Tick, w.wake_at(), 0.5);
     assert_eq!(
         kinds(&w.on(
             event(Tried {

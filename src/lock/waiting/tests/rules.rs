@@ -8,9 +8,9 @@ fn paused(attempt: &Tried) -> Waiting {
     waiting
 }
 
-fn tickets(actions: &[Action]) -> Vec<Option<u64>> {
-    let ticket = |action: &Action| match action {
-        Action::Try { ticket, .. } => Some(ticket.as_ref().map(|ticket| ticket.number)),
+fn tickets(actions: &[WaitAction]) -> Vec<Option<u64>> {
+    let ticket = |action: &WaitAction| match action {
+        WaitAction::Try { ticket, .. } => Some(ticket.as_ref().map(|ticket| ticket.number)),
         _ => None,
     };
     actions.iter().filter_map(ticket).collect()
@@ -19,14 +19,14 @@ fn tickets(actions: &[Action]) -> Vec<Option<u64>> {
 #[test]
 fn the_first_failure_takes_the_ticket_and_the_next_attempt_follows_at_once() {
     let mut w = waiting(3, None);
-    assert_eq!(tickets(&w.on(Event::Tick, at(0), 0.5)), [None]);
+    assert_eq!(tickets(&w.on(WaitEvent::Tick, at(0), 0.5)), [None]);
     assert_eq!(
         w.on(event(tried(busy())), at(1), 0.5),
-        [Action::Undo(Place::Kept)],
+        [WaitAction::Undo(QueueEntry::Kept)],
         "what is not news is not said"
     );
     assert_eq!(
-        tickets(&w.on(Event::Undone { subscribed: 3 }, at(2), 0.5)),
+        tickets(&w.on(WaitEvent::Undone { subscribed: 3 }, at(2), 0.5)),
         [Some(1000)]
     );
     let actions = w.on(
@@ -38,9 +38,9 @@ fn the_first_failure_takes_the_ticket_and_the_next_attempt_follows_at_once() {
         0.5,
     );
     assert_eq!(said(&actions).len(), 1);
-    assert_eq!(w.on(Event::Undone { subscribed: 3 }, at(4), 0.5), []);
+    assert_eq!(w.on(WaitEvent::Undone { subscribed: 3 }, at(4), 0.5), []);
     assert_eq!(
-        tickets(&w.on(Event::Tick, w.wake_at(), 0.5)),
+        tickets(&w.on(WaitEvent::Tick, w.wake_at(), 0.5)),
         [Some(1000)],
         "the ticket stays"
     );
@@ -64,11 +64,11 @@ fn a_waiter_without_the_time_of_a_node_waits_without_a_place_and_polls() {
 fn a_waiter_that_a_majority_would_not_wake_polls() {
     for (subscribed, due) in [(1, 175), (2, 7201)] {
         let mut w = waiting(3, None);
-        w.on(Event::Tick, at(0), 0.5);
+        w.on(WaitEvent::Tick, at(0), 0.5);
         w.on(event(tried(busy())), at(0), 0.5);
-        w.on(Event::Undone { subscribed }, at(0), 0.5);
+        w.on(WaitEvent::Undone { subscribed }, at(0), 0.5);
         w.on(event(tried(busy())), at(0), 0.5);
-        w.on(Event::Undone { subscribed }, at(0), 0.5);
+        w.on(WaitEvent::Undone { subscribed }, at(0), 0.5);
         assert_eq!(w.wake_at(), at(due));
     }
 }
@@ -79,14 +79,14 @@ fn three_ties_with_a_node_in_hand_give_the_place_up_for_a_later_one() {
     for round in 0..3 {
         let actions = fail(&mut w, &taken(tie()), at(round * 1000));
         // The first attempt is a tie, and takes the ticket.
-        let left = actions.contains(&Action::Undo(Place::Left));
+        let left = actions.contains(&WaitAction::Undo(QueueEntry::Left));
         assert_eq!(left, round == 1, "{round}: {actions:?}");
     }
     let mut w = waiting(3, None);
     for round in 0..9 {
         let actions = fail(&mut w, &tried(tie()), at(round * 1000));
         assert!(
-            !actions.contains(&Action::Undo(Place::Left)),
+            !actions.contains(&WaitAction::Undo(QueueEntry::Left)),
             "it keeps no node from the others"
         );
     }
@@ -98,7 +98,7 @@ fn three_ties_with_a_node_in_hand_give_the_place_up_for_a_later_one() {
         ))));
         let actions = fail(&mut w, &attempt, at(round * 1000));
         assert!(
-            !actions.contains(&Action::Undo(Place::Left)),
+            !actions.contains(&WaitAction::Undo(QueueEntry::Left)),
             "another order would not mend it"
         );
     }
@@ -110,7 +110,7 @@ fn a_place_given_up_is_taken_again_only_after_a_pause_and_with_a_new_ticket() {
     fail(&mut w, &taken(tie()), at(0));
     fail(&mut w, &taken(tie()), at(1000));
     assert!(w.wake_at() > at(1000));
-    assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
+    assert_eq!(tickets(&w.on(WaitEvent::Tick, w.wake_at(), 0.5)), [None]);
     w.on(
         event(Tried {
             entered: Some(3000),
@@ -120,7 +120,7 @@ fn a_place_given_up_is_taken_again_only_after_a_pause_and_with_a_new_ticket() {
         0.5,
     );
     assert_eq!(
-        tickets(&w.on(Event::Undone { subscribed: 3 }, at(2000), 0.5)),
+        tickets(&w.on(WaitEvent::Undone { subscribed: 3 }, at(2000), 0.5)),
         [Some(3000)]
     );
 }
@@ -189,11 +189,11 @@ fn nodes_that_are_away_are_asked_less_and_less_and_later_by_those_behind() {
 #[test]
 fn an_offer_of_a_majority_is_taken_at_once_and_one_of_a_single_node_settles() {
     let mut w = paused(&tried(busy()));
-    w.on(Event::Woken(0, Wake::YourTurn), at(100), 0.5);
+    w.on(WaitEvent::Woken(0, Wake::YourTurn), at(100), 0.5);
     assert_eq!(w.wake_at(), at(110));
-    w.on(Event::Woken(0, Wake::YourTurn), at(102), 0.5);
+    w.on(WaitEvent::Woken(0, Wake::YourTurn), at(102), 0.5);
     assert_eq!(w.wake_at(), at(110), "the same node is no majority");
-    w.on(Event::Woken(1, Wake::YourTurn), at(103), 0.5);
+    w.on(WaitEvent::Woken(1, Wake::YourTurn), at(103), 0.5);
     assert_eq!(w.wake_at(), at(103));
 }
 
@@ -205,10 +205,10 @@ fn a_word_that_comes_during_an_attempt_counts_for_the_pause_behind_it() {
         (Wake::Recheck, 5),
     ] {
         let mut w = paused(&tried(busy()));
-        w.on(Event::Tick, w.wake_at(), 0.5);
-        w.on(Event::Woken(0, wake), at(5), 0.5);
+        w.on(WaitEvent::Tick, w.wake_at(), 0.5);
+        w.on(WaitEvent::Woken(0, wake), at(5), 0.5);
         w.on(event(tried(busy())), at(6), 0.5);
-        w.on(Event::Undone { subscribed: 3 }, at(7), 0.5);
+        w.on(WaitEvent::Undone { subscribed: 3 }, at(7), 0.5);
         assert_eq!(w.wake_at(), at(due), "{wake:?}");
     }
 }
@@ -219,8 +219,8 @@ fn false_wake_ups_are_followed_ever_later_after_the_fifth() {
     let mut pauses = vec![];
     let mut now = at(0);
     for _ in 0..10 {
-        w.on(Event::Woken(0, Wake::YourTurn), now, 0.5);
-        w.on(Event::Woken(1, Wake::YourTurn), now, 0.5);
+        w.on(WaitEvent::Woken(0, Wake::YourTurn), now, 0.5);
+        w.on(WaitEvent::Woken(1, Wake::YourTurn), now, 0.5);
         pauses.push(w.wake_at().since(now).as_millis());
         now = w.wake_at();
         fail(&mut w, &tried(busy()), now);
@@ -228,7 +228,7 @@ fn false_wake_ups_are_followed_ever_later_after_the_fifth() {
     assert_eq!(pauses, [0, 0, 0, 0, 0, 20, 40, 80, 160, 250]);
     now = w.wake_at();
     fail(&mut w, &tried(busy()), now);
-    w.on(Event::Woken(0, Wake::YourTurn), now, 0.5);
+    w.on(WaitEvent::Woken(0, Wake::YourTurn), now, 0.5);
     assert_eq!(
         w.wake_at(),
         now + ms(10),
@@ -240,7 +240,7 @@ fn false_wake_ups_are_followed_ever_later_after_the_fifth() {
 fn a_broken_connection_is_followed_by_an_attempt_within_the_retry_pause() {
     for random in [0.0, 0.5, 0.99] {
         let mut w = paused(&tried(busy()));
-        w.on(Event::Changed, at(100), random);
+        w.on(WaitEvent::Changed, at(100), random);
         assert_eq!(w.wake_at(), at(100) + schedule().retry().mul_f64(random));
     }
 }
@@ -252,13 +252,13 @@ fn the_last_look_comes_shortly_before_the_patience_ends_and_the_end_in_time() {
     assert_eq!(w.wake_at(), at(1950));
     fail(&mut w, &tried(busy()), at(1950));
     assert_eq!(w.wake_at(), at(2000));
-    let actions = w.on(Event::Tick, at(2000), 0.5);
+    let actions = w.on(WaitEvent::Tick, at(2000), 0.5);
     assert!(
         matches!(
             actions[..],
             [
-                Action::Leave,
-                Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))
+                WaitAction::Leave,
+                WaitAction::GiveUp(Reason::Blocked(Blocked::Busy(_)))
             ]
         ),
         "{actions:?}"
@@ -269,10 +269,10 @@ fn the_last_look_comes_shortly_before_the_patience_ends_and_the_end_in_time() {
 fn an_attempt_that_is_under_way_at_the_end_is_counted_and_tells_less_than_the_one_before() {
     let mut w = waiting(3, Some(ms(2000)));
     fail(&mut w, &tried(busy()), at(0));
-    w.on(Event::Tick, at(1950), 0.5);
-    assert_eq!(w.on(Event::Tick, at(1999), 0.5), []);
+    w.on(WaitEvent::Tick, at(1950), 0.5);
+    assert_eq!(w.on(WaitEvent::Tick, at(1999), 0.5), []);
     assert_eq!(w.wake_at(), at(2000));
-    assert_eq!(w.on(Event::Tick, at(2000), 0.5), [Action::CountNow]);
+    assert_eq!(w.on(WaitEvent::Tick, at(2000), 0.5), [WaitAction::CountNow]);
     let actions = w.on(
         event(Tried {
             is_complete: false,
@@ -285,14 +285,14 @@ fn an_attempt_that_is_under_way_at_the_end_is_counted_and_tells_less_than_the_on
         matches!(
             actions[..],
             [
-                Action::Undo(Place::Left),
-                Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))
+                WaitAction::Undo(QueueEntry::Left),
+                WaitAction::GiveUp(Reason::Blocked(Blocked::Busy(_)))
             ]
         ),
         "{actions:?}"
     );
     let mut w = waiting(3, Some(ms(2000)));
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     let actions = w.on(
         event(Tried {
             is_complete: false,
@@ -304,7 +304,7 @@ fn an_attempt_that_is_under_way_at_the_end_is_counted_and_tells_less_than_the_on
     assert!(
         matches!(
             actions[1],
-            Action::GiveUp(Reason::Blocked(Blocked::Unreachable(..)))
+            WaitAction::GiveUp(Reason::Blocked(Blocked::Unreachable(..)))
         ),
         "{actions:?}"
     );
@@ -313,11 +313,14 @@ fn an_attempt_that_is_under_way_at_the_end_is_counted_and_tells_less_than_the_on
 #[test]
 fn no_wait_takes_no_ticket_and_one_attempt_of_a_whole_node_timeout() {
     let mut w = waiting(3, Some(Duration::ZERO));
-    assert_eq!(tickets(&w.on(Event::Tick, at(0), 0.5)), [None]);
+    assert_eq!(tickets(&w.on(WaitEvent::Tick, at(0), 0.5)), [None]);
     assert_eq!(w.wake_at(), at(0) + schedule().node_timeout());
     let actions = w.on(event(tried(busy())), at(300), 0.5);
     assert!(
-        matches!(actions[..], [Action::Undo(Place::Left), Action::GiveUp(_)]),
+        matches!(
+            actions[..],
+            [WaitAction::Undo(QueueEntry::Left), WaitAction::GiveUp(_)]
+        ),
         "{actions:?}"
     );
 }
@@ -325,17 +328,17 @@ fn no_wait_takes_no_ticket_and_one_attempt_of_a_whole_node_timeout() {
 #[test]
 fn of_clients_that_tie_with_no_wait_one_may_win() {
     let mut w = waiting(3, Some(Duration::ZERO));
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     assert_eq!(
         w.on(event(taken(tie())), at(1), 0.5).last(),
-        Some(&Action::Undo(Place::Kept))
+        Some(&WaitAction::Undo(QueueEntry::Kept))
     );
-    w.on(Event::Undone { subscribed: 0 }, at(2), 0.5);
-    assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
+    w.on(WaitEvent::Undone { subscribed: 0 }, at(2), 0.5);
+    assert_eq!(tickets(&w.on(WaitEvent::Tick, w.wake_at(), 0.5)), [None]);
     let ends = at(0) + schedule().node_timeout();
     let actions = w.on(event(taken(tie())), ends, 0.5);
     assert!(
-        matches!(actions.last(), Some(Action::GiveUp(_))),
+        matches!(actions.last(), Some(WaitAction::GiveUp(_))),
         "{actions:?}"
     );
 }
@@ -346,8 +349,8 @@ fn nodes_that_never_answer_are_tried_ten_seconds() {
     fail(&mut w, &gone(false), at(9_990));
     assert_eq!(w.wake_at(), at(10_000));
     assert!(matches!(
-        w.on(Event::Tick, at(10_000), 0.5).last(),
-        Some(Action::GiveUp(_))
+        w.on(WaitEvent::Tick, at(10_000), 0.5).last(),
+        Some(WaitAction::GiveUp(_))
     ));
     for once in [
         gone(true),
@@ -358,7 +361,7 @@ fn nodes_that_never_answer_are_tried_ten_seconds() {
         fail(&mut w, &once, at(0));
         fail(&mut w, &gone(false), at(11_000));
         assert!(
-            w.wake_at() > at(11_000) && w.phase == Phase::Paused,
+            w.wake_at() > at(11_000) && w.step == Step::Paused,
             "a majority was there"
         );
     }
@@ -371,17 +374,17 @@ fn an_outer_lock_is_joined_and_never_waited_for_in_the_queue() {
         ms(7000),
     )))));
     let mut w = paused(&tried(busy()));
-    w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(WaitEvent::Tick, w.wake_at(), 0.5);
     assert_eq!(
         w.on(event(attempt.clone()), at(1), 0.5),
-        [Action::Undo(Place::Left)]
+        [WaitAction::Undo(QueueEntry::Left)]
     );
-    let joins = w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
+    let joins = w.on(WaitEvent::Undone { subscribed: 3 }, at(2), 0.5);
     assert!(
-        matches!(&joins[..], [Action::Join(token, _)] if *token == outer()),
+        matches!(&joins[..], [WaitAction::Join(token, _)] if *token == outer()),
         "{joins:?}"
     );
-    w.on(Event::NotJoined(Unjoined::Refused), at(3), 0.5);
+    w.on(WaitEvent::NotJoined(Unjoined::Refused), at(3), 0.5);
     assert_eq!(w.wake_at(), at(3) + backoff::retry(schedule().retry(), 0.5));
     assert!(
         matches!(w.pausing(), Some((Blocked::Busy(_), None))),
@@ -405,19 +408,19 @@ fn acquire_waits_for_a_lock_that_acquire_took_and_run_does_not() {
     let attempt = tried(Err(Reason::Blocked(Blocked::Busy(Box::new(
         Blocker::Occupant(Occupant::new(who, Some(ms(7000)))),
     )))));
-    for (for_command, next) in [(true, Place::Left), (false, Place::Kept)] {
+    for (for_command, next) in [(true, QueueEntry::Left), (false, QueueEntry::Kept)] {
         let mut w = Waiting::new(
-            Options {
+            WaitOptions {
                 for_command,
                 ..options(3, None)
             },
             waiter(),
             at(0),
         );
-        w.on(Event::Tick, at(0), 0.5);
+        w.on(WaitEvent::Tick, at(0), 0.5);
         assert_eq!(
             w.on(event(attempt.clone()), at(1), 0.5),
-            [Action::Undo(next)]
+            [WaitAction::Undo(next)]
         );
     }
 }
@@ -427,27 +430,27 @@ fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
     let by = |token| tried(Err(Reason::Blocked(Blocked::Busy(holder(token, ms(7000))))));
     let attempt = by(outer());
     let refused = |w: &mut Waiting, why, now| {
-        w.on(Event::Tick, at(now), 0.5);
+        w.on(WaitEvent::Tick, at(now), 0.5);
         w.on(event(attempt.clone()), at(now), 0.5);
-        w.on(Event::Undone { subscribed: 3 }, at(now), 0.5);
-        w.on(Event::NotJoined(why), at(now), 0.5)
+        w.on(WaitEvent::Undone { subscribed: 3 }, at(now), 0.5);
+        w.on(WaitEvent::NotJoined(why), at(now), 0.5)
     };
     let mut w = waiting(3, None);
     assert_eq!(refused(&mut w, Unjoined::Refused, 0), []);
     assert_eq!(refused(&mut w, Unjoined::Refused, 1000), []);
     let mut other = w.clone();
     let mut next = w.clone();
-    next.on(Event::Tick, at(2000), 0.5);
+    next.on(WaitEvent::Tick, at(2000), 0.5);
     next.on(event(by(token(8))), at(2000), 0.5);
-    next.on(Event::Undone { subscribed: 3 }, at(2000), 0.5);
+    next.on(WaitEvent::Undone { subscribed: 3 }, at(2000), 0.5);
     assert_eq!(
-        next.on(Event::NotJoined(Unjoined::Refused), at(2000), 0.5),
+        next.on(WaitEvent::NotJoined(Unjoined::Refused), at(2000), 0.5),
         [],
         "it is another one"
     );
     assert!(matches!(
         refused(&mut w, Unjoined::Refused, 2000)[..],
-        [Action::GiveUp(Reason::OuterUnreachable(_))]
+        [WaitAction::GiveUp(Reason::OuterUnreachable(_))]
     ));
     assert_eq!(said(&refused(&mut other, Unjoined::Silent, 2000)).len(), 1);
     assert_eq!(
@@ -466,7 +469,7 @@ fn an_outer_rlock_that_cannot_be_reached_for_two_seconds_ends_the_wait() {
 #[test]
 fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
     let mut w = waiting(3, Some(ms(500)));
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     w.on(
         event(tried(Err(Reason::Blocked(Blocked::Busy(holder(
             outer(),
@@ -475,19 +478,19 @@ fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
         at(1),
         0.5,
     );
-    w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
-    w.on(Event::NotJoined(Unjoined::Silent), at(499), 0.5);
-    let actions = w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(WaitEvent::Undone { subscribed: 3 }, at(2), 0.5);
+    w.on(WaitEvent::NotJoined(Unjoined::Silent), at(499), 0.5);
+    let actions = w.on(WaitEvent::Tick, w.wake_at(), 0.5);
     assert!(
         matches!(
             actions[..],
-            [Action::GiveUp(Reason::Blocked(Blocked::Busy(_)))]
+            [WaitAction::GiveUp(Reason::Blocked(Blocked::Busy(_)))]
         ),
         "{actions:?}"
     );
     // A majority has named it, so the nodes are there.
     let mut w = waiting(3, None);
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     w.on(
         event(tried(Err(Reason::Blocked(Blocked::Busy(holder(
             outer(),
@@ -496,19 +499,19 @@ fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
         at(1),
         0.5,
     );
-    w.on(Event::Undone { subscribed: 3 }, at(2), 0.5);
-    w.on(Event::NotJoined(Unjoined::Silent), at(10_500), 0.5);
-    assert_eq!(tickets(&w.on(Event::Tick, w.wake_at(), 0.5)), [None]);
+    w.on(WaitEvent::Undone { subscribed: 3 }, at(2), 0.5);
+    w.on(WaitEvent::NotJoined(Unjoined::Silent), at(10_500), 0.5);
+    assert_eq!(tickets(&w.on(WaitEvent::Tick, w.wake_at(), 0.5)), [None]);
 }
 
 #[test]
 fn nodes_must_have_been_up_for_the_longest_lease_that_was_met() {
-    let asked = |actions: &[Action]| match actions.last() {
-        Some(Action::Try { min_uptime, .. }) => *min_uptime,
+    let asked = |actions: &[WaitAction]| match actions.last() {
+        Some(WaitAction::Try { min_uptime, .. }) => *min_uptime,
         other => panic!("{other:?}"),
     };
     let mut w = waiting(3, None);
-    assert_eq!(asked(&w.on(Event::Tick, at(0), 0.5)), Some(TTL));
+    assert_eq!(asked(&w.on(WaitEvent::Tick, at(0), 0.5)), Some(TTL));
     w.on(
         event(Tried {
             longest_ttl: TTL * 3,
@@ -518,51 +521,51 @@ fn nodes_must_have_been_up_for_the_longest_lease_that_was_met() {
         0.5,
     );
     assert_eq!(
-        asked(&w.on(Event::Undone { subscribed: 3 }, at(0), 0.5)),
+        asked(&w.on(WaitEvent::Undone { subscribed: 3 }, at(0), 0.5)),
         Some(TTL * 3)
     );
     w.on(event(tried(busy())), at(0), 0.5);
-    w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
+    w.on(WaitEvent::Undone { subscribed: 3 }, at(0), 0.5);
     assert_eq!(
-        asked(&w.on(Event::Tick, w.wake_at(), 0.5)),
+        asked(&w.on(WaitEvent::Tick, w.wake_at(), 0.5)),
         Some(TTL * 3),
         "it is not forgotten"
     );
     assert_eq!(
-        asked(&waiting(1, None).on(Event::Tick, at(0), 0.5)),
+        asked(&waiting(1, None).on(WaitEvent::Tick, at(0), 0.5)),
         None,
         "a single node is not asked"
     );
-    let off = Options {
+    let off = WaitOptions {
         restart_guard: RestartGuard::Off,
         ..options(3, None)
     };
     assert_eq!(
-        asked(&Waiting::new(off, waiter(), at(0)).on(Event::Tick, at(0), 0.5)),
+        asked(&Waiting::new(off, waiter(), at(0)).on(WaitEvent::Tick, at(0), 0.5)),
         Some(Duration::ZERO)
     );
-    let on = Options {
+    let on = WaitOptions {
         restart_guard: RestartGuard::For(TTL),
         ..options(1, None)
     };
     assert_eq!(
-        asked(&Waiting::new(on, waiter(), at(0)).on(Event::Tick, at(0), 0.5)),
+        asked(&Waiting::new(on, waiter(), at(0)).on(WaitEvent::Tick, at(0), 0.5)),
         Some(TTL)
     );
 }
 
 #[test]
 fn a_signal_leaves_nothing_behind_at_any_time() {
-    let ends = |w: &mut Waiting| w.on(Event::Interrupted, at(9), 0.5);
+    let ends = |w: &mut Waiting| w.on(WaitEvent::Interrupted, at(9), 0.5);
     let mut w = waiting(3, None);
     assert_eq!(ends(&mut w.clone()), []);
-    w.on(Event::Tick, at(0), 0.5);
-    assert_eq!(ends(&mut w.clone()), [Action::Undo(Place::Left)]);
+    w.on(WaitEvent::Tick, at(0), 0.5);
+    assert_eq!(ends(&mut w.clone()), [WaitAction::Undo(QueueEntry::Left)]);
     w.on(event(tried(busy())), at(0), 0.5);
     assert_eq!(ends(&mut w.clone()), [], "not yet in a queue");
-    assert_eq!(ends(&mut paused(&tried(busy()))), [Action::Leave]);
+    assert_eq!(ends(&mut paused(&tried(busy()))), [WaitAction::Leave]);
     let mut w = waiting(3, None);
-    w.on(Event::Tick, at(0), 0.5);
+    w.on(WaitEvent::Tick, at(0), 0.5);
     w.on(
         event(tried(Err(Reason::Blocked(Blocked::Busy(holder(
             outer(),
@@ -571,10 +574,10 @@ fn a_signal_leaves_nothing_behind_at_any_time() {
         at(0),
         0.5,
     );
-    w.on(Event::Undone { subscribed: 3 }, at(0), 0.5);
+    w.on(WaitEvent::Undone { subscribed: 3 }, at(0), 0.5);
     assert_eq!(ends(&mut w), []);
     let mut w = paused(&tried(busy()));
-    w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(WaitEvent::Tick, w.wake_at(), 0.5);
     w.on(event(tried(Ok(Fence::FIRST))), at(0), 0.5);
     assert_eq!(
         ends(&mut w),
@@ -590,7 +593,7 @@ fn a_pause_shows_the_party_that_blocks_and_the_waiters_ahead() {
     fail(&mut w, &tried(busy()), at(0));
     assert!(matches!(w.pausing(), Some((Blocked::Busy(_), Some(2)))));
     assert_eq!(w.waited(at(3000)), ms(3000));
-    w.on(Event::Tick, w.wake_at(), 0.5);
+    w.on(WaitEvent::Tick, w.wake_at(), 0.5);
     assert!(w.pausing().is_none());
 }
 
