@@ -4,15 +4,13 @@
 //! If rlock cannot keep that true, the command is dead before the lock can pass on.
 //! `docs/design.md` is the contract, and `docs/glossary.md` has its terms.
 //!
-//! Imports point downwards only: `command` → `job`, `hold` → `store` → `lock`. `lock` and
-//! `job::policy` are pure. The library exists for the binary, its tests and its benches; it
-//! promises no stable interface of its own.
+//! Imports point downwards only: `command` → `settings` → `cli`, and `command` → `job`, `hold` →
+//! `store` → `lock`. `lock` and `job::policy` are pure. The library exists for the binary, its tests
+//! and its benches; it promises no stable interface of its own.
 
-pub mod background;
 pub mod cli;
 pub mod clock;
 pub mod command;
-pub mod config;
 pub mod exit;
 pub mod hold;
 pub mod input;

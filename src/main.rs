@@ -15,7 +15,7 @@ use rlock::exit::Outcome;
 use rlock::job::inherited::Inherited;
 use rlock::job::signals;
 use rlock::report::Log;
-use rlock::{cli, command, exit, report};
+use rlock::{cli, command, exit, report, settings};
 
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
@@ -45,12 +45,12 @@ fn run(args: Vec<OsString>, log: &mut Log) -> anyhow::Result<Outcome> {
     let Some(parsed) = cli::parse(args)? else {
         return Ok(Outcome::Done);
     };
-    let mut parsed = parsed.with_files()?;
-    let asked = parsed.cli.command.log();
+    let (mut command, sources) = settings::complete(parsed)?;
+    let asked = command.log();
     if asked != std::mem::replace(log, asked) {
         report::end_at_panic(asked);
     }
-    command::dispatch(parsed, &inherited)
+    command::dispatch(command, &sources, &inherited)
 }
 
 /// # Safety

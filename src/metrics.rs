@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::unistd::geteuid;
 use uuid::Uuid;
 
-use crate::background;
 use crate::exit::Outcome;
+use crate::job::signals::spawn_thread;
 use crate::lock::key::{Key, Keys};
 use crate::report::{Event, Reporter};
 use crate::text::escape;
@@ -251,7 +251,7 @@ impl Writer {
     fn start(directory: PathBuf, keys: Keys) -> io::Result<Self> {
         let (records, to_write) = channel();
         let (done, result) = channel();
-        background::spawn("rlock-metrics", STACK, move || {
+        spawn_thread("rlock-metrics", STACK, move || {
             let write = |record: Record| {
                 keys.iter()
                     .try_for_each(|key| write(&directory, key, &record))

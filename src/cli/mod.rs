@@ -1,10 +1,8 @@
 //! The command line: rlock and its subcommands, as clap's types.
 
 mod args;
-mod files;
 mod help;
 mod parse;
-mod sources;
 pub mod subcommands;
 mod values;
 
@@ -14,10 +12,8 @@ use std::ops::Deref;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
-pub use files::{Row, Settings, runs};
 pub use help::{Example, VARIABLES, examples};
-pub use parse::{Parsed, log_format, parse};
-pub use sources::{Source, Sources, strange_variables};
+pub use parse::{Common, Parsed, described, log_format, long_flag, one_line, parse};
 use subcommands::{
     AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs,
 };
@@ -162,6 +158,11 @@ pub enum Command {
         /// The subcommand
         subcommand: Option<String>,
     },
+}
+
+/// Returns the name of an option's variable.
+pub fn variable(long: &str) -> String {
+    format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"))
 }
 
 /// clap's description of the command line. Options of a subcommand are described when it is used,

@@ -5,11 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{FromArgMatches, ValueEnum};
+use clap::{ArgMatches, FromArgMatches, ValueEnum};
 
 use super::help::with_texts;
-use super::sources::{Sources, variable};
-use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition};
+use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition, variable};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, failures};
 use crate::secret;
@@ -45,60 +44,37 @@ const INSTEAD: [(&str, &str); 8] = [
 
 /// A parsed command line.
 pub struct Parsed {
-    pub cli: Cli,
-    pub sources: Sources,
+    pub command: Command,
+    /// clap's own form of it, which tells where each value came from.
+    pub matches: ArgMatches,
     /// The words, to be parsed again with the defaults of configuration files.
-    pub(super) words: Vec<OsString>,
-    pub(super) definition: clap::Command,
-    /// Name of the subcommand.
-    pub(super) subcommand: Option<String>,
+    pub words: Vec<OsString>,
+    pub definition: clap::Command,
 }
 
 impl Parsed {
-    pub(super) fn read(
-        mut definition: clap::Command,
-        words: Vec<OsString>,
-    ) -> Result<Self, clap::Error> {
-        let mut matches = definition.try_get_matches_from_mut(&words)?;
-        let (subcommand, of_subcommand) = matches
-            .subcommand()
-            .map(|(name, sub)| (name.to_owned(), sub))
-            .unzip();
-        let sources = Sources::new(of_subcommand);
+    pub fn read(mut definition: clap::Command, words: Vec<OsString>) -> Result<Self, clap::Error> {
+        let matches = definition.try_get_matches_from_mut(&words)?;
         Ok(Self {
-            cli: Cli::from_arg_matches_mut(&mut matches)?,
-            sources,
+            command: Cli::from_arg_matches(&matches)?.command,
+            matches,
             words,
             definition,
-            subcommand,
         })
-    }
-
-    /// Frees what was needed for parsing.
-    pub fn into_parts(self) -> (Cli, Sources) {
-        (self.cli, self.sources)
     }
 }
 
 /// Options and locks of a subcommand.
-pub(super) struct Common<'a> {
-    pub(super) files: &'a FileArgs,
-    pub(super) output: &'a mut OutputArgs,
+pub struct Common<'a> {
+    pub files: &'a FileArgs,
+    pub output: &'a mut OutputArgs,
     /// Names of the locks, as far as they are known.
-    pub(super) locks: Vec<String>,
-}
-
-impl OutputArgs {
-    /// Returns `--quiet` and `--verbose`, of which one at most is on.
-    pub fn volume(&self, sources: &Sources) -> Result<(bool, bool), Failure> {
-        let decisive = sources.decisive(&[("quiet", self.quiet), ("verbose", self.verbose)])?;
-        Ok((decisive == Some("quiet"), decisive == Some("verbose")))
-    }
+    pub locks: Vec<String>,
 }
 
 impl Command {
     /// Returns `None` for the subcommands that print generated files.
-    pub(super) fn common(&mut self) -> Option<Common<'_>> {
+    pub fn common(&mut self) -> Option<Common<'_>> {
         let (files, output, locks) = match self {
             Self::Run(Deferred(args)) => (
                 &args.lock.nodes.files,
@@ -278,7 +254,7 @@ fn help_for(subcommand: Option<&OsStr>) -> String {
 }
 
 /// clap's message on one line, and the variable that it is about.
-pub(super) fn described(error: &clap::Error) -> String {
+pub fn described(error: &clap::Error) -> String {
     let of_variable = variable_of(error)
         .map(|name| format!(" (from the environment: {name})"))
         .unwrap_or_default();
@@ -286,7 +262,7 @@ pub(super) fn described(error: &clap::Error) -> String {
 }
 
 /// clap's message without its usage text and without passwords, on one line.
-pub(super) fn one_line(error: &clap::Error) -> String {
+pub fn one_line(error: &clap::Error) -> String {
     let text = secret::without_userinfo(&error.render().to_string());
     let words = text
         .split("\n\nUsage:")
@@ -318,7 +294,7 @@ fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// Returns the long flag that the error is about, without its dashes.
-pub(super) fn long_flag(error: &clap::Error) -> Option<&str> {
+pub fn long_flag(error: &clap::Error) -> Option<&str> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
@@ -351,7 +327,7 @@ mod tests {
             .chain(words)
             .map(OsString::from)
             .collect();
-        match parse(all).map(|parsed| parsed.unwrap().cli.command) {
+        match parse(all).map(|parsed| parsed.unwrap().command) {
             Ok(Command::Run(args)) => Ok(*args.0),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(format!("{error:#}")),

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::acquisition::{self, Acquired, Purpose};
 use super::common::{block_on, open_each, report_releases, warn_of_note, write_all};
-use crate::cli::Sources;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -13,7 +12,7 @@ use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
 use crate::lock::remains::{Remains, RemainsOptions};
-use crate::settings::{LockSettings, StoreConfig};
+use crate::settings::{LockSettings, Sources, StoreConfig};
 use crate::text::duration::millis;
 
 pub fn acquire(

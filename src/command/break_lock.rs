@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
 use super::identity::Identity;
-use crate::cli::Sources;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -24,8 +23,7 @@ use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
 use crate::report::{Event, Progress, Reporter, Status, ask, failures, occupied};
-use crate::settings;
-use crate::settings::NodeSettings;
+use crate::settings::{self, NodeSettings, Sources};
 use crate::text::is_pattern;
 
 /// Interval at which the nodes are asked whether the holder has released the key.

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::common::print;
 use crate::cli::subcommands::ConfigArgs;
-use crate::cli::{self, Row, Settings, Source};
 use crate::exit::Outcome;
 use crate::secret;
-use crate::settings::{self, RunSettings};
+use crate::settings::files::Config;
+use crate::settings::{self, EffectiveSettings, Row, RunSettings, Source};
 use crate::text;
 use crate::text::escape;
 use crate::text::table::{Column, fit};
@@ -17,9 +17,9 @@ use crate::text::table::{Column, fit};
 const UNSET: &str = "-";
 
 pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
-    let config = args.files.read()?;
+    let config = Config::read(args.files.config.as_deref())?;
     if args.check {
-        for (run, sources) in cli::runs(&config)? {
+        for (run, sources) in settings::runs(&config)? {
             RunSettings::check(run, &sources).map_err(|failure| sources.explain(failure))?;
         }
         let lines: Vec<String> = config
@@ -37,7 +37,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         )?;
         return Ok(Outcome::Done);
     }
-    let settings = Settings::new(&config, &args.keys)?;
+    let settings = EffectiveSettings::new(&config, &args.keys)?;
     // clap knows what the other values must be.
     let nodes = settings
         .rows()

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
-use crate::cli::Sources;
 use crate::cli::subcommands::{CheckArgs, ReleaseArgs, RenewArgs};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
@@ -16,7 +15,7 @@ use crate::lock::messages::Renew;
 use crate::lock::occupant::Occupant;
 use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::report::{Event, failures};
-use crate::settings::{HeldLock, schedule};
+use crate::settings::{HeldLock, Sources, schedule};
 use crate::text::duration;
 
 /// Time for a release that waits for no reply to be written.

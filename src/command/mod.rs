@@ -15,22 +15,26 @@ mod identity;
 pub mod inspect;
 pub mod run;
 
-use crate::cli::{Command, Parsed};
+use crate::cli::Command;
 use crate::exit::{Failure, Outcome};
 use crate::job::inherited::Inherited;
+use crate::settings::Sources;
 
 /// Runs the subcommand.
-pub fn dispatch(parsed: Parsed, inherited: &Inherited) -> anyhow::Result<Outcome> {
-    let (cli, sources) = parsed.into_parts();
-    let outcome = match cli.command {
-        Command::Run(args) => run::run(*args.0, &sources, inherited),
-        Command::Acquire(args) => acquire::acquire(&args.0, &sources, inherited),
-        Command::Renew(args) => held::renew(&args, &sources),
-        Command::Release(args) => held::release(&args, &sources),
-        Command::Check(args) => held::check(&args, &sources),
-        Command::Inspect(args) => inspect::inspect(&args, &sources),
-        Command::Break(args) => break_lock::break_lock(&args, &sources),
-        Command::Doctor(args) => doctor::doctor(&args, &sources),
+pub fn dispatch(
+    command: Command,
+    sources: &Sources,
+    inherited: &Inherited,
+) -> anyhow::Result<Outcome> {
+    let outcome = match command {
+        Command::Run(args) => run::run(*args.0, sources, inherited),
+        Command::Acquire(args) => acquire::acquire(&args.0, sources, inherited),
+        Command::Renew(args) => held::renew(&args, sources),
+        Command::Release(args) => held::release(&args, sources),
+        Command::Check(args) => held::check(&args, sources),
+        Command::Inspect(args) => inspect::inspect(&args, sources),
+        Command::Break(args) => break_lock::break_lock(&args, sources),
+        Command::Doctor(args) => doctor::doctor(&args, sources),
         Command::Config(args) => config::config(&args),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { subcommand } => generate::man(subcommand.as_deref()),

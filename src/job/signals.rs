@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::thread::Builder;
 
 use nix::sys::signal::{
     SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, killpg, raise, sigaction, signal,
@@ -53,6 +54,22 @@ pub(super) const IGNORED: [Signal; 2] = [Signal::SIGPIPE, Signal::SIGXFSZ];
 /// death.
 fn forwarded() -> impl Iterator<Item = Signal> {
     FROM_PROCESSES.into_iter().chain(FROM_KERNEL)
+}
+
+/// Starts a thread with a stack of `stack` bytes. It gets no signal: all of them stay with the one
+/// that waits, renews and supervises.
+pub fn spawn_thread(
+    name: &str,
+    stack: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let started = Builder::new()
+        .name(name.to_owned())
+        .stack_size(stack)
+        .spawn(run);
+    before.thread_set_mask()?;
+    started.map(drop)
 }
 
 /// Returns all signals whose disposition rlock changes.

@@ -23,7 +23,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{getpgrp, tcgetpgrp};
 
 use super::{Event, Log};
-use crate::{background, clock};
+use crate::clock;
+use crate::job::signals::spawn_thread;
 
 /// Capacity of the queue in bytes, that of a pipe. A longer line is taken if the queue is empty.
 const ROOM: usize = 64 * 1024;
@@ -253,7 +254,7 @@ fn has_writer() -> bool {
 
 /// Starts the writer.
 fn start() -> Option<u32> {
-    background::spawn("rlock-stderr", STACK, || STDERR.run(write))
+    spawn_thread("rlock-stderr", STACK, || STDERR.run(write))
         .ok()
         .map(|()| std::process::id())
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 
-use super::{config, usage};
-use crate::cli::{NodeArgs, Source, Sources};
+use super::{Source, Sources, config, usage};
+use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::input;
 use crate::store::address::{Address, HostKind, Secret};

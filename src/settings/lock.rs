@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::store::FindPlace;
-use super::{NodeSettings, StoreConfig, usage};
+use super::{NodeSettings, Sources, StoreConfig, usage};
 use crate::cli::subcommands::HeldArgs;
-use crate::cli::{CopyArgs, LockArgs, NodeArgs, OutputArgs, Sources};
+use crate::cli::{CopyArgs, LockArgs, NodeArgs, OutputArgs};
 use crate::exit::Failure;
 use crate::lock::key::{Key, Keys};
 use crate::lock::messages::{Copies, Form};

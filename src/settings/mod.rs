@@ -1,19 +1,28 @@
 //! Settings: flags, environment and files, completed and checked, before anything is sent to a
 //! node.
+//!
+//! 1. [`complete`] adds what configuration files say to what was typed.
+//! 2. [`RunSettings`], [`LockSettings`], [`HeldLock`] and [`NodeSettings`] check it, and read the
+//!    passwords and the certificates. They are made once.
 
 mod credentials;
+mod defaults;
+pub mod files;
 mod lock;
+mod sources;
 mod store;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+pub use defaults::{EffectiveSettings, Row, complete, runs};
+use files::NO_FILE;
 pub use lock::{HeldLock, LockSettings, key, reporter, schedule};
+pub use sources::{Source, Sources, strange_variables};
 use store::FindPlace;
 pub use store::{NODE_TIMEOUT, NodeSettings, StoreConfig, addresses};
 
-use crate::cli::{LockArgs, RunArgs, Sources};
-use crate::config::NO_FILE;
+use crate::cli::{LockArgs, RunArgs};
 use crate::exit::{Failure, Outcome};
 use crate::job::policy;
 use crate::lock::key::Keys;
@@ -54,7 +63,7 @@ impl RunSettings {
     /// Checks what stands in files, which may be meant for another user: it reads neither passwords
     /// nor certificates.
     pub fn check(args: RunArgs, sources: &Sources) -> Result<(), Failure> {
-        args.output.volume(sources)?;
+        defaults::volume(&args.output, sources)?;
         Self::with(args, sources, StoreConfig::kind).map(drop)
     }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::lock::{copies, node_timeout};
-use super::{config, credentials, usage};
-use crate::cli::{CopyArgs, NodeArgs, Sources, strange_variables};
+use super::{Sources, config, credentials, strange_variables, usage};
+use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::Failure;
 use crate::lock::messages::Copies;
 use crate::store::address::{Address, LocalDir, joined};

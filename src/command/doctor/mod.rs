@@ -9,12 +9,10 @@ use futures_util::future::join_all;
 
 use super::common::{block_on, print, stores, unfit_store};
 use crate::cli::subcommands::DoctorArgs;
-use crate::cli::{Sources, strange_variables};
 use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
 use crate::lock::schedule::ScheduleOptions;
-use crate::settings;
-use crate::settings::{NODE_TIMEOUT, NodeSettings};
+use crate::settings::{self, NODE_TIMEOUT, NodeSettings, Sources, strange_variables};
 use crate::store::address::HostKind;
 use crate::store::local::Survey;
 use crate::store::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};

@@ -11,7 +11,6 @@ use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
 use super::common::{block_on, nodes_of, print, stores, unanswered};
-use crate::cli::Sources;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -22,8 +21,7 @@ use crate::lock::census::State;
 use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
 use crate::report::{Form, Status, StatusLine, failures};
-use crate::settings;
-use crate::settings::NodeSettings;
+use crate::settings::{self, NodeSettings, Sources};
 use crate::store::{Look, Store};
 use crate::text;
 use crate::text::{escape, is_pattern};

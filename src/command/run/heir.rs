@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::super::common::{block_on, open_each};
 use super::super::identity::Identity;
-use crate::cli::{RunArgs, Sources};
+use crate::cli::RunArgs;
 use crate::clock::{self, Alarm};
 use crate::hold::{Nodes, outside};
 use crate::job::guard::{Heir, Left};
@@ -31,7 +31,7 @@ use crate::lock::last::{Note, Run};
 use crate::lock::token::Token;
 use crate::metrics::{self, End, Record};
 use crate::report::{self, Event};
-use crate::settings::{LockSettings, RunSettings};
+use crate::settings::{LockSettings, RunSettings, Sources};
 use crate::text::duration::millis;
 
 /// Longest time for which a release is repeated.

@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
 use rlock::cli::subcommands::HeldArgs;
-use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs, Sources};
+use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::lock::remains::RemainsOptions;
-use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, StoreConfig};
+use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, Sources, StoreConfig};
 use rlock::store::address::{Address, Remote, Secret, joined};
 use rlock::text::duration;
 
@@ -49,8 +49,11 @@ pub fn hold(input: &[u8]) {
             return is_fit_to_be_shown(&format!("{error:#}"), 20 * input.len() + 2000);
         }
     };
-    let sources = &parsed.sources;
-    let checked = match parsed.cli.command {
+    let subcommand = parsed.matches.subcommand();
+    let sources = &subcommand
+        .map(|(_, matches)| Sources::new(matches))
+        .unwrap_or_default();
+    let checked = match parsed.command {
         Command::Run(args) => run(*args.0, contents, sources),
         Command::Acquire(args) => {
             let args = *args.0;

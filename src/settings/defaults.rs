@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, ArgMatches, Id};
 
-use super::parse::{Common, Parsed, described, long_flag, one_line};
-use super::sources::{Source, Sources, id, variable};
-use super::{Command, FileArgs, RunArgs, definition};
-use crate::config::{self, Config, Origin, Setting};
+use super::files::{self, Config, Origin, Setting};
+use super::sources::{Source, Sources, id};
+use crate::cli::{
+    Command, Common, OutputArgs, Parsed, RunArgs, definition, described, long_flag, one_line,
+    variable,
+};
 use crate::exit::{Failure, Outcome};
 use crate::text::escape;
 
@@ -33,54 +35,53 @@ fn belongs_in_files(arg: &Arg) -> bool {
             .is_some_and(|long| !NOT_IN_FILES.contains(&long))
 }
 
-impl FileArgs {
-    /// Reads the files that these options choose.
-    pub fn read(&self) -> Result<Config, Failure> {
-        Config::read(self.config.as_deref())
+/// Completes what was typed by the configuration files. `rlock config` reads them by itself.
+pub fn complete(mut parsed: Parsed) -> Result<(Command, Sources), Failure> {
+    let reads_files = !matches!(parsed.command, Command::Config(_));
+    let (config, locks) = match parsed.command.common().filter(|_| reads_files) {
+        Some(Common { files, locks, .. }) => (Config::read(files.config.as_deref())?, locks),
+        None => Default::default(),
+    };
+    let (mut command, sources) = complete_by(parsed, &config, &locks)?;
+    if let Some(Common { output, .. }) = command.common() {
+        (output.quiet, output.verbose) =
+            volume(output, &sources).map_err(|failure| sources.explain(failure))?;
     }
+    Ok((command, sources))
 }
 
-impl Parsed {
-    /// Completes what was typed by the configuration files. `rlock config` reads them by itself.
-    pub fn with_files(mut self) -> Result<Self, Failure> {
-        let reads_files = !matches!(self.cli.command, Command::Config(_));
-        if let Some(Common { files, locks, .. }) = self.cli.command.common().filter(|_| reads_files)
-        {
-            let config = files.read()?;
-            self = self.with(&config, &locks)?;
-        }
-        if let Some(Common { output, .. }) = self.cli.command.common() {
-            let volume = output
-                .volume(&self.sources)
-                .map_err(|failure| self.sources.explain(failure))?;
-            (output.quiet, output.verbose) = volume;
-        }
-        Ok(self)
+fn complete_by(
+    parsed: Parsed,
+    config: &Config,
+    locks: &[String],
+) -> Result<(Command, Sources), Failure> {
+    let subcommand = parsed.matches.subcommand();
+    let (name, sources) = subcommand
+        .map(|(name, matches)| (name.to_owned(), Sources::new(matches)))
+        .unwrap_or_default();
+    let defaults = match parsed.definition.find_subcommand(&name) {
+        Some(command) => Defaults::new(command, &sources, config, locks)?,
+        None => Defaults::default(),
+    };
+    if defaults.0.is_empty() {
+        return Ok((parsed.command, sources));
     }
+    let definition = parsed
+        .definition
+        .mut_subcommand(&name, |command| defaults.set(command));
+    let whole = Parsed::read(definition, parsed.words).map_err(|error| defaults.refusal(&error))?;
+    Ok((whole.command, sources.with_files(defaults.origins())))
+}
 
-    fn with(mut self, config: &Config, locks: &[String]) -> Result<Self, Failure> {
-        let name = self.subcommand.clone().unwrap_or_default();
-        let Some(command) = self.definition.find_subcommand(&name) else {
-            return Ok(self);
-        };
-        let defaults = Defaults::new(command, &self.sources, config, locks)?;
-        if defaults.0.is_empty() {
-            return Ok(self);
-        }
-        self.definition = self
-            .definition
-            .mut_subcommand(&name, |command| defaults.set(command));
-        let whole =
-            Self::read(self.definition, self.words).map_err(|error| defaults.refusal(&error))?;
-        Ok(Self {
-            sources: whole.sources.with_files(defaults),
-            ..whole
-        })
-    }
+/// Returns `--quiet` and `--verbose`, of which one at most is on.
+pub(super) fn volume(output: &OutputArgs, sources: &Sources) -> Result<(bool, bool), Failure> {
+    let decisive = sources.decisive(&[("quiet", output.quiet), ("verbose", output.verbose)])?;
+    Ok((decisive == Some("quiet"), decisive == Some("verbose")))
 }
 
 /// Values that files give to options, by clap's id of the option.
-pub(super) struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
+#[derive(Default)]
+struct Defaults(BTreeMap<String, (Vec<OsString>, Setting)>);
 
 impl Defaults {
     /// Checks the names and forms of all settings, and returns those that apply to options of
@@ -145,7 +146,7 @@ impl Defaults {
     }
 
     /// Returns where the value of each option stands.
-    pub(super) fn origins(self) -> BTreeMap<String, Origin> {
+    fn origins(self) -> BTreeMap<String, Origin> {
         self.0
             .into_iter()
             .map(|(id, (_, setting))| (id, setting.origin))
@@ -156,7 +157,7 @@ impl Defaults {
 /// Returns the words that would be typed after the flag.
 fn words(arg: &Arg, setting: &Setting) -> Result<Vec<OsString>, Failure> {
     let refuse =
-        |why: &str| config::fault(&setting.origin.position, format!("{}: {why}", setting.name));
+        |why: &str| files::fault(&setting.origin.position, format!("{}: {why}", setting.name));
     if setting.texts.is_empty() {
         return Err(refuse("the array is empty"));
     }
@@ -186,12 +187,14 @@ fn without_words(
     locks: &[String],
 ) -> anyhow::Result<(ArgMatches, Sources)> {
     let read = |command: clap::Command| command.try_get_matches_from(["rlock"]);
-    let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
-    let sources = Sources::new(Some(&read(command.clone()).map_err(usage)?));
+    let sources = Sources::new(&read(command.clone()).map_err(|error| usage(&error))?);
     let defaults = Defaults::new(command, &sources, config, locks)?;
     let matches = read(defaults.set(command.clone())).map_err(|error| defaults.refusal(&error))?;
-    let sources = Sources::new(Some(&matches)).with_files(defaults);
-    Ok((matches, sources))
+    Ok((matches, sources.with_files(defaults.origins())))
+}
+
+fn usage(error: &clap::Error) -> Failure {
+    Failure::new(Outcome::Usage, described(error))
 }
 
 /// Takes away the options that an option depends on.
@@ -219,7 +222,7 @@ pub struct Row<'a> {
 }
 
 /// The settings that are in force for runs of some locks.
-pub struct Settings {
+pub struct EffectiveSettings {
     options: clap::Command,
     matches: ArgMatches,
     pub sources: Sources,
@@ -259,18 +262,18 @@ impl Catalogue {
         let position = &setting.origin.position;
         if name == "password" {
             let remedy = "give password-file, or set RLOCK_PASSWORD";
-            return Err(config::fault(
+            return Err(files::fault(
                 position,
                 format!("password: a configuration file holds no password; {remedy}"),
             ));
         }
         if self.others.iter().any(|other| other == name) {
-            return Err(config::fault(
+            return Err(files::fault(
                 position,
                 format!("{name}: --{name} is for the command line only"),
             ));
         }
-        Err(config::unknown(
+        Err(files::unknown(
             position,
             name,
             self.options.get_arguments().filter_map(Arg::get_long),
@@ -289,7 +292,7 @@ fn alone(arg: &Arg) -> Arg {
     arg.overrides_with(NO_OPTION)
 }
 
-impl Settings {
+impl EffectiveSettings {
     /// Returns the settings of runs of these locks.
     pub fn new(config: &Config, locks: &[String]) -> anyhow::Result<Self> {
         let options = Catalogue::new().options;
@@ -342,12 +345,10 @@ pub fn runs(config: &Config) -> anyhow::Result<Vec<(RunArgs, Sources)>> {
         let words = ["rlock", "run", "-k", "job", "--", "true"]
             .map(OsString::from)
             .to_vec();
-        let usage = |error: clap::Error| Failure::new(Outcome::Usage, described(&error));
-        let run = Parsed::read(whole.clone(), words)
-            .map_err(usage)?
-            .with(config, locks)?;
-        if let Command::Run(args) = run.cli.command {
-            runs.push((*args.0, run.sources));
+        let typed = Parsed::read(whole.clone(), words).map_err(|error| usage(&error))?;
+        let (command, sources) = complete_by(typed, config, locks)?;
+        if let Command::Run(args) = command {
+            runs.push((*args.0, sources));
         }
     }
     Ok(runs)
@@ -370,11 +371,11 @@ mod tests {
             .collect();
         let parsed = parse(words).unwrap().unwrap();
         let config = Config::read(Some(file.path()))?;
-        let parsed = parsed.with(&config, &[key.to_owned()])?;
-        let Command::Run(args) = parsed.cli.command else {
+        let (command, sources) = complete_by(parsed, &config, &[key.to_owned()])?;
+        let Command::Run(args) = command else {
             panic!("{text}")
         };
-        Ok((*args.0, parsed.sources))
+        Ok((*args.0, sources))
     }
 
     #[test]
@@ -419,8 +420,7 @@ mod tests {
     fn of_quiet_and_verbose_the_one_of_the_higher_rank_counts() {
         let volume = |text: &str, words: &[&str]| {
             let (args, sources) = run(text, "job", words).unwrap();
-            args.output
-                .volume(&sources)
+            super::volume(&args.output, &sources)
                 .map_err(|failure| sources.explain(failure).outcome)
         };
         assert_eq!(

@@ -6,10 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Id};
 
-use super::definition;
-use super::files::Defaults;
-use super::help::VARIABLES;
-use crate::config::Origin;
+use super::files::Origin;
+use crate::cli::{VARIABLES, definition, variable};
 use crate::exit::{Failure, Outcome};
 use crate::job::process_tree::NESTED_MARK;
 use crate::text::{escape, nearest};
@@ -41,24 +39,19 @@ impl Source {
 pub struct Sources(BTreeMap<String, Source>);
 
 impl Sources {
-    pub(super) fn new(matches: Option<&ArgMatches>) -> Self {
-        let source = |id: &Id| match matches?.value_source(id.as_str())? {
+    /// Returns the sources of the options of a subcommand, as clap knows them.
+    pub fn new(matches: &ArgMatches) -> Self {
+        let source = |id: &Id| match matches.value_source(id.as_str())? {
             ValueSource::CommandLine => Some((id.to_string(), Source::Typed)),
             ValueSource::EnvVariable => Some((id.to_string(), Source::Variable)),
             _ => None,
         };
-        Self(
-            matches
-                .into_iter()
-                .flat_map(ArgMatches::ids)
-                .filter_map(source)
-                .collect(),
-        )
+        Self(matches.ids().filter_map(source).collect())
     }
 
-    /// The same, where files have set the defaults.
-    pub(super) fn with_files(mut self, defaults: Defaults) -> Self {
-        for (id, origin) in defaults.origins() {
+    /// The same, where files have set these options.
+    pub(super) fn with_files(mut self, origins: BTreeMap<String, Origin>) -> Self {
+        for (id, origin) in origins {
             self.0.entry(id).or_insert(Source::File(origin));
         }
         self
@@ -154,11 +147,6 @@ impl Sources {
             .get(&long.replace('-', "_"))
             .map(|source| (long, source))
     }
-}
-
-/// Returns the name of an option's variable.
-pub(super) fn variable(long: &str) -> String {
-    format!("RLOCK_{}", long.to_ascii_uppercase().replace('-', "_"))
 }
 
 pub(super) fn id(arg: &clap::Arg) -> String {

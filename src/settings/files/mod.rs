@@ -1,11 +1,11 @@
 //! Configuration files: which are read, what stands in them, and which of their settings apply to a
 //! run. docs/configuration.md.
 //!
-//! Only texts are known here. Whether a name is an option and a text is a value of it, `cli::files`
+//! Only texts are known here. Whether a name is an option and a text is a value of it, `defaults`
 //! asks clap.
 
-mod file;
 mod places;
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
