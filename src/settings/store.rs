@@ -7,8 +7,11 @@ use super::lock::{copies, node_timeout};
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::Failure;
+use crate::lock::key::Key;
 use crate::lock::messages::Copies;
 use crate::store::address::{Address, LocalDir, joined};
+use crate::store::examine::Grant;
+use crate::store::redis::acl;
 use crate::store::redis::place::Way;
 
 /// Most nodes that are accepted.
@@ -74,6 +77,15 @@ impl StoreConfig {
             .map(Way::to_string)
             .collect::<Vec<_>>()
             .join(",")
+    }
+
+    /// Returns the text that gives a user at the servers the rights to the locks `keys`, or to all
+    /// if there are none.
+    pub fn grant(&self, keys: &[Key]) -> Result<Option<Grant>, Failure> {
+        match self {
+            Self::Servers(ways) => acl::grant(ways, keys).map(Some).map_err(config),
+            Self::Local(_) => Ok(None),
+        }
     }
 
     /// Refuses `local` for the subcommand or option `what`: such a lock ends with the process that

@@ -3,7 +3,6 @@
 //!
 //! A kind of store is known by its [`address`], chosen in `settings::store` and opened in
 //! `command::common`. The requests and replies of a node are plain values of `lock::messages`.
-//! [`Probe`] alone is about servers only.
 //!
 //! A node answers for itself alone; `hold` decides what the answers of several mean together. A
 //! request is on its way when the method returns. Dropping the returned future stops the listening,
@@ -11,6 +10,7 @@
 //! that still listens.
 
 pub mod address;
+pub mod examine;
 pub mod local;
 pub mod redis;
 
@@ -19,8 +19,8 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 
+use self::examine::{Examination, Plan};
 pub use self::redis::place::Primary;
-pub use self::redis::probe::Probe;
 pub use crate::lock::fault::{Denied, Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
@@ -51,9 +51,9 @@ pub trait Store {
     /// Finds the locks under `prefix`; `None` if the store cannot list its locks.
     fn keys(&self, prefix: &str) -> Option<Pages>;
 
-    /// Examines the store, and whether it lets us hold the locks `keys`; `None` if there is no
-    /// server to examine.
-    fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>>;
+    /// Examines the store for `doctor`, and whether it lets us hold the locks of `plan`. Changes
+    /// nothing.
+    fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>>;
 }
 
 /// Some of the locks of a store. A lock may be found twice.

@@ -10,6 +10,7 @@ const GAP: usize = 2;
 /// Least width of a column that is cut; below it columns are left out.
 const NARROWEST: usize = 8;
 
+#[derive(Clone, Copy)]
 pub struct Column {
     pub title: &'static str,
     /// Whether its cells may be cut.

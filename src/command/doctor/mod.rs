@@ -1,26 +1,23 @@
 //! `rlock doctor`: tells whether nodes are fit to hold locks. Changes nothing, but for the lock of
 //! `--try`.
+//!
+//! Each store examines itself. What concerns all nodes together is judged here.
 
-mod checks;
 mod report;
 mod trial;
 
 use futures_util::future::join_all;
 
-use super::common::{block_on, print, stores, unfit_store};
+use super::common::{block_on, print, stores};
 use crate::cli::subcommands::DoctorArgs;
-use crate::exit::{Failure, Outcome};
-use crate::lock::key::Key;
+use crate::exit::Outcome;
+use crate::lock::quorum::Quorum;
 use crate::lock::schedule::ScheduleOptions;
 use crate::settings::{self, NODE_TIMEOUT, NodeSettings, Sources, strange_variables};
-use crate::store::address::HostKind;
-use crate::store::local::Survey;
-use crate::store::redis::acl::{OF_CLUSTER, OF_DATABASE, acl_line, is_user};
-use crate::store::redis::place::Way;
-use crate::text::escape;
-use crate::text::is_pattern;
-use checks::{Finding, Level, Use};
-use report::Report;
+use crate::store::examine::{Examination, Finding, Plan, Weight};
+use crate::store::{Fault, FaultKind};
+use crate::text::{escape, is_pattern};
+use report::{Level, Report};
 
 pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
@@ -34,51 +31,65 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         ..ScheduleOptions::new(args.ttl)
     };
     let schedule = settings::schedule(options)?;
-    let how = Use {
-        schedule,
-        options,
-        guard: args.restart_guard,
-    };
     let own = args
         .tries
         .then(|| settings::key(&args.nodes, trial::NAME))
         .transpose()?;
-    // The user stands in the ACL line, which is pasted into a server.
-    let is_odd = |way: &&Way| {
-        way.remote
-            .user
-            .as_deref()
-            .is_some_and(|user| !is_user(user))
-    };
-    if let Some(way) = reach.place.servers().iter().find(is_odd) {
-        let why = format!("--node {way}: no server has a user with a blank or a control character");
-        return Err(Failure::new(Outcome::Config, why).into());
-    }
-    let mut report = block_on(async { examined(&reach, &keys, own.as_ref(), &how).await })?;
-    report.findings.extend(
-        args.keys
-            .iter()
-            .filter(|name| is_pattern(name))
-            .map(|name| {
-                let what = format!(
-                    "{} is taken as the name of one lock, and no pattern",
-                    escape::text(name)
-                );
-                Finding::note(what, "for patterns see Rights in docs/redis.md")
-            }),
-    );
-    let strange = strange_variables().into_iter();
-    report.findings.extend(
-        strange.map(|what| Finding::note(what, "it has no effect; see rlock doctor --help")),
-    );
-    print(
-        (if args.json {
-            report.json()
-        } else {
-            report.text(args.acl)
+    let grant = reach.place.grant(&keys)?;
+    // A slow node must show as slow, not as dead.
+    let limit = reach.limit.max(NODE_TIMEOUT);
+    let mut report = block_on(async {
+        let stores = stores(&reach.place, limit, 1, None)?;
+        let plan = Plan {
+            keys,
+            nodes: stores.len(),
+            schedule,
+            options,
+            guard: args.restart_guard,
+        };
+        let results = join_all(stores.iter().map(|store| store.examine(&plan))).await;
+        let mut findings = judge(&results);
+        if let Some(own) = own {
+            let is_ok = |(node, _): &(usize, _)| results[*node].is_ok();
+            let that_answer = stores.iter().enumerate().filter(is_ok);
+            let term = schedule.term();
+            findings.extend(trial::findings(that_answer, &own, stores.len(), term, limit).await);
+        }
+        Ok(Report {
+            names: stores.iter().map(|store| store.name().to_owned()).collect(),
+            results,
+            findings,
+            grant,
         })
-        .as_bytes(),
-    )?;
+    })?;
+    let patterns = args.keys.iter().filter(|name| is_pattern(name));
+    let patterns = patterns.map(|name| {
+        let what = format!(
+            "{} is taken as the name of one lock, and no pattern",
+            escape::text(name)
+        );
+        Finding::new(
+            Weight::Note,
+            what,
+            "for patterns see Rights in docs/redis.md",
+        )
+    });
+    let strange = strange_variables().into_iter();
+    let strange = strange.map(|what| {
+        Finding::new(
+            Weight::Note,
+            what,
+            "it has no effect; see rlock doctor --help",
+        )
+    });
+    let notes = patterns.chain(strange);
+    report.findings.extend(notes.map(|note| (None, note)));
+    let told = if args.json {
+        report.json()
+    } else {
+        report.text(args.acl)
+    };
+    print(told.as_bytes())?;
     Ok(match report.verdict() {
         Level::Note => Outcome::Done,
         Level::Warn => Outcome::No,
@@ -86,61 +97,60 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Examines the nodes. `own`: the lock that is taken and given back.
-async fn examined(
-    reach: &NodeSettings,
-    keys: &[Key],
-    own: Option<&Key>,
-    how: &Use,
-) -> anyhow::Result<Report> {
-    // A slow node must show as slow, not as dead.
-    let limit = reach.limit.max(NODE_TIMEOUT);
-    let stores = stores(&reach.place, limit, 1, None)?;
-    let probes = join_all(stores.iter().filter_map(|store| store.probe(keys))).await;
-    let survey = match reach.place.local() {
-        Some(chosen) => Some(Survey::of(chosen).map_err(unfit_store)?),
-        None => None,
-    };
-    let mut findings = survey
-        .as_ref()
-        .map_or_else(|| checks::of_servers(&probes, how), checks::of_local);
-    if let Some(own) = own {
-        let answers = |(node, _): &(usize, _)| probes.get(*node).is_none_or(Result::is_ok);
-        let stores_that_answer = stores.iter().enumerate().filter(answers);
-        findings.extend(
-            trial::findings(
-                stores_that_answer,
-                own,
-                stores.len(),
-                how.schedule.term(),
-                limit,
-            )
-            .await,
-        );
+/// Returns the findings of all nodes, each with the node's number, and those of their set.
+fn judge(results: &[Result<Examination, Fault>]) -> Vec<(Option<usize>, Finding)> {
+    let mut findings = Vec::new();
+    for (node, result) in results.iter().enumerate() {
+        let of_node = match result {
+            Err(fault) => vec![of_fault(fault)],
+            Ok(examination) => {
+                let twice = met_before(examination, &results[..node]);
+                examination.findings.iter().cloned().chain(twice).collect()
+            }
+        };
+        findings.extend(of_node.into_iter().map(|finding| (Some(node), finding)));
     }
-    let servers = reach.place.servers();
-    let user = servers
-        .iter()
-        .find_map(|way| way.remote.user.as_deref())
-        .unwrap_or("rlock");
-    let of_database = if servers.iter().any(|way| way.remote.db > 0) {
-        OF_DATABASE
-    } else {
-        &[]
-    };
-    let is_cluster = servers
-        .iter()
-        .any(|way| way.remote.kind == HostKind::Member);
-    let of_cluster = if is_cluster { OF_CLUSTER } else { &[] };
-    let acl = survey
-        .is_none()
-        .then(|| acl_line(user, keys, &[of_database, of_cluster].concat()));
-    let names = stores.iter().map(|store| store.name().to_owned()).collect();
-    Ok(Report {
-        names,
-        probes,
-        survey,
-        findings,
-        acl,
-    })
+    let quorum = Quorum::of(results.len());
+    if results.len() > 1 && results.len().is_multiple_of(2) {
+        let (total, needed, tolerated) = (quorum.total(), quorum.needed(), quorum.tolerated());
+        let what = format!(
+            "{needed} of {total} nodes must agree, so only {tolerated} may fail, as with {}",
+            total - 1
+        );
+        findings.push((None, Finding::new(Weight::Note, what, "use an odd number")));
+    }
+    findings
+}
+
+/// Tells of a node that shares a server or its data with one that stands `before` it in the list.
+fn met_before(examination: &Examination, before: &[Result<Examination, Fault>]) -> Option<Finding> {
+    let identity = examination.identity.as_ref()?;
+    let others = before.iter().flatten();
+    let mut others = others.filter_map(|other| other.identity.as_ref());
+    let how = others.find_map(|other| identity.shared_with(other))?;
+    let what = format!("it {how} another node of the list: both have one vote together");
+    let remedy = "name servers that are independent of each other";
+    Some(Finding::new(Weight::Unfit, what, remedy))
+}
+
+/// A node that told nothing of itself.
+fn of_fault(fault: &Fault) -> Finding {
+    let what = fault.why.trim_end_matches('.');
+    match fault.kind {
+        FaultKind::Refused => {
+            Finding::new(Weight::Refused, what, fault.remedy.unwrap_or("see its log"))
+        }
+        FaultKind::Unfit => {
+            let (what, remedy) = what
+                .rsplit_once("; ")
+                .unwrap_or((what, "correct the node's address"));
+            Finding::new(Weight::Unfit, what, remedy)
+        }
+        FaultKind::Unavailable | FaultKind::Unknown => {
+            let remedy = fault
+                .remedy
+                .unwrap_or("start it, or check the network between it and this machine");
+            Finding::new(Weight::NoVote, what, remedy)
+        }
+    }
 }

@@ -1,129 +1,96 @@
-//! The findings of `doctor` as text, and with `--json` as an object.
-
-use std::time::Duration;
+//! The findings of `doctor`, weighed; as text, and with `--json` as an object.
 
 use serde_json::{Value, json};
 
-use super::checks::{self, Finding, Level};
-use crate::store::local::Survey;
-use crate::store::redis::acl::PASSWORD_PLACE;
-use crate::store::redis::probe::Probe;
+use crate::exit::Outcome;
+use crate::lock::quorum::Quorum;
+use crate::store::examine::{Examination, Finding, Grant, Weight};
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text;
-use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
 
 /// All findings.
 pub(super) struct Report {
     pub(super) names: Vec<String>,
-    /// One for each node; none on `local`.
-    pub(super) probes: Vec<Result<Probe, Fault>>,
-    /// The directory of `local`.
-    pub(super) survey: Option<Survey>,
-    pub(super) findings: Vec<Finding>,
-    pub(super) acl: Option<String>,
+    /// One for each node.
+    pub(super) results: Vec<Result<Examination, Fault>>,
+    /// Each with the number of its node; `None` if it concerns all of them.
+    pub(super) findings: Vec<(Option<usize>, Finding)>,
+    pub(super) grant: Option<Grant>,
 }
 
-const COLUMNS: [Column; 9] = [
-    Column {
-        title: "NODE",
-        yields: true,
-        rank: 0,
-    },
-    Column {
-        title: "VERSION",
-        yields: true,
-        rank: 3,
-    },
-    Column {
-        title: "ROLE",
-        yields: false,
-        rank: 2,
-    },
-    Column {
-        title: "TRIP",
-        yields: false,
-        rank: 5,
-    },
-    Column {
-        title: "CLOCK",
-        yields: false,
-        rank: 6,
-    },
-    Column {
-        title: "UP",
-        yields: false,
-        rank: 7,
-    },
-    Column {
-        title: "PERSISTENCE",
-        yields: false,
-        rank: 4,
-    },
-    Column {
-        title: "EVICTION",
-        yields: true,
-        rank: 1,
-    },
-    Column {
-        title: "REPLICAS",
-        yields: false,
-        rank: 8,
-    },
-];
+const NODE: Column = Column {
+    title: "NODE",
+    yields: true,
+    rank: 0,
+};
+
+const VERSION: Column = Column {
+    title: "VERSION",
+    yields: true,
+    rank: 3,
+};
 
 impl Report {
     /// Returns the level of each finding.
     fn levels(&self) -> Vec<Level> {
-        checks::levels(&self.findings, self.names.len())
+        levels(&self.findings, self.names.len())
     }
 
     pub(super) fn verdict(&self) -> Level {
-        checks::verdict(&self.levels())
+        verdict(&self.levels())
     }
 
-    fn name(&self, finding: &Finding) -> Option<&str> {
-        finding.node.map(|node| self.names[node].as_str())
+    fn name(&self, node: Option<usize>) -> Option<&str> {
+        node.map(|node| self.names[node].as_str())
     }
 
-    /// Whether a node's user lacks a right, so that the ACL line is needed. A node may refuse even
+    /// Whether a node's user lacks a right, so that the grant is needed. A node may refuse even
     /// the first question.
     fn lacks_rights(&self) -> bool {
-        self.probes.iter().any(|probe| match probe {
-            Ok(probe) => !probe.lacking.is_empty() || !probe.denied.is_empty(),
+        self.results.iter().any(|result| match result {
+            Ok(examination) => examination.lacks_rights,
             Err(fault) => fault.denied.is_some_and(|denied| denied != Denied::Login),
         })
     }
 
-    /// Returns the table, the findings, the verdict and, if it is asked for or needed, the ACL
-    /// line.
-    pub(super) fn text(&self, with_acl: bool) -> String {
-        let width = text::columns(std::io::stdout());
-        let rows: Vec<Vec<String>> = self
-            .names
-            .iter()
-            .zip(&self.probes)
-            .map(|(name, probe)| row(name, probe))
-            .collect();
-        let mut lines = if rows.is_empty() {
-            self.names.clone()
-        } else {
-            table::fit(&COLUMNS, &rows, width)
-        };
-        lines.extend(self.survey.as_ref().map(directory));
-        for (name, probe) in self.names.iter().zip(&self.probes) {
-            let watched = probe.as_ref().ok().and_then(|probe| probe.watched.as_ref());
-            lines.extend(watched.map(|(primary, _)| format!("{name}: {primary}")));
+    /// Returns the table: a row for each node that has a version or a fault.
+    fn table(&self) -> Vec<String> {
+        let told = || self.results.iter().flatten();
+        if self.results.iter().all(Result::is_ok) && told().all(|it| it.version.is_none()) {
+            return self.names.clone();
         }
-        for (finding, level) in self.findings.iter().zip(self.levels()) {
-            let about = self
-                .name(finding)
-                .map(|name| format!("{name}: "))
-                .unwrap_or_default();
+        let cells = told().map(|it| &it.cells).max_by_key(|cells| cells.len());
+        let titles = cells.into_iter().flatten().map(|(column, _)| *column);
+        let columns: Vec<Column> = [NODE, VERSION].into_iter().chain(titles).collect();
+        let row = |(name, result): (&String, &Result<Examination, Fault>)| {
+            let mut row = vec![name.clone()];
+            match result {
+                Ok(examination) => {
+                    row.push(examination.version.clone().unwrap_or_default());
+                    row.extend(examination.cells.iter().map(|(_, cell)| cell.clone()));
+                }
+                Err(fault) => row.push(state(fault).to_owned()),
+            }
+            row.resize(columns.len(), String::new());
+            row
+        };
+        let rows: Vec<Vec<String>> = self.names.iter().zip(&self.results).map(row).collect();
+        table::fit(&columns, &rows, text::columns(std::io::stdout()))
+    }
+
+    /// Returns the table, the findings, the verdict and, if it is asked for or needed, the grant.
+    pub(super) fn text(&self, with_grant: bool) -> String {
+        let mut lines = self.table();
+        let told = self.results.iter().flatten();
+        lines.extend(told.flat_map(|examination| examination.lines.iter().cloned()));
+        for ((node, finding), level) in self.findings.iter().zip(self.levels()) {
+            let about = self.name(*node).map(|name| format!("{name}: "));
             lines.push(format!(
-                "{}: {about}{}; {}",
+                "{}: {}{}; {}",
                 level.name(),
+                about.unwrap_or_default(),
                 finding.what,
                 finding.remedy
             ));
@@ -134,13 +101,9 @@ impl Report {
             Level::Unfit(_) => "not fit to hold locks",
         };
         lines.push(format!("verdict: {verdict}"));
-        let acl = self
-            .acl
-            .as_ref()
-            .filter(|_| with_acl || self.lacks_rights());
-        lines.extend(acl.map(|acl| {
-            format!("rights that rlock needs; write > and the password in place of {PASSWORD_PLACE}: {acl}")
-        }));
+        let grant = self.grant.as_ref();
+        let grant = grant.filter(|_| with_grant || self.lacks_rights());
+        lines.extend(grant.map(|it| format!("rights that rlock needs; {}: {}", it.note, it.line)));
         lines.join("\n") + "\n"
     }
 
@@ -151,131 +114,141 @@ impl Report {
         } else {
             self.verdict().name()
         };
-        let local = self
-            .survey
-            .as_ref()
-            .map(|survey| local(&self.names[0], survey));
-        let nodes = self
-            .names
-            .iter()
-            .zip(&self.probes)
-            .map(|(name, probe)| node(name, probe))
-            .chain(local);
-        let findings = self
-            .findings
-            .iter()
-            .zip(self.levels())
-            .map(|(finding, level)| {
-                json!({
-                    "node": self.name(finding),
-                    "level": level.name(),
-                    "what": finding.what,
-                    "remedy": finding.remedy,
-                })
-            });
+        let nodes = self.names.iter().zip(&self.results);
+        let nodes = nodes.map(|(name, result)| node(name, result));
+        let findings = self.findings.iter().zip(self.levels());
+        let findings = findings.map(|((node, finding), level)| {
+            json!({
+                "node": self.name(*node),
+                "level": level.name(),
+                "what": finding.what,
+                "remedy": finding.remedy,
+            })
+        });
         let report = json!({
             "verdict": verdict,
             "nodes": nodes.collect::<Vec<_>>(),
             "findings": findings.collect::<Vec<_>>(),
-            "acl": self.acl,
+            "acl": self.grant.as_ref().map(|grant| &grant.line),
         });
         escape::json(&report.to_string()) + "\n"
     }
 }
 
-fn row(name: &str, probe: &Result<Probe, Fault>) -> Vec<String> {
-    let probe = match probe {
-        Ok(probe) => probe,
-        Err(fault) => {
-            let state = match fault.kind {
-                FaultKind::Refused => "refused",
-                FaultKind::Unfit => "unfit",
-                FaultKind::Unavailable | FaultKind::Unknown => "away",
-            };
-            let mut cells = vec![name.to_owned(), state.to_owned()];
-            cells.resize(COLUMNS.len(), String::new());
-            return cells;
-        }
+/// Returns the word for a node that told nothing of itself.
+fn state(fault: &Fault) -> &'static str {
+    match fault.kind {
+        FaultKind::Refused => "refused",
+        FaultKind::Unfit => "unfit",
+        FaultKind::Unavailable | FaultKind::Unknown => "away",
+    }
+}
+
+fn node(name: &str, result: &Result<Examination, Fault>) -> Value {
+    let mut told = match result {
+        Ok(examination) => examination.fields.clone(),
+        Err(fault) => json!({ "error": fault.to_string() }),
     };
-    let field = |name| probe.field(name).unwrap_or("?").to_owned();
-    vec![
-        name.to_owned(),
-        version(probe),
-        if probe.field("role") == Some("slave") {
-            "replica".to_owned()
-        } else {
-            field("role")
-        },
-        duration::show_measured(probe.round_trip),
-        probe
-            .clock_offset_ms
-            .map_or_else(|| "?".to_owned(), |ahead| format!("{ahead:+} ms")),
-        probe.number("uptime_in_seconds").map_or_else(
-            || "?".to_owned(),
-            |up| duration::show_rounded(Duration::from_secs(up)),
-        ),
-        match (probe.field("aof_enabled"), &probe.fsync) {
-            (Some("1"), Some(fsync)) => format!("aof {fsync}"),
-            (Some("1"), None) => "aof".to_owned(),
-            (Some(_), _) => "none".to_owned(),
-            (None, _) => "?".to_owned(),
-        },
-        field("maxmemory_policy"),
-        field("connected_slaves"),
-    ]
+    told["node"] = name.into();
+    told["reachable"] = result.is_ok().into();
+    told
 }
 
-fn version(probe: &Probe) -> String {
-    match (probe.field("valkey_version"), probe.field("redis_version")) {
-        (Some(valkey), _) => format!("valkey {valkey}"),
-        (None, Some(redis)) => redis.to_owned(),
-        (None, None) => "?".to_owned(),
+/// A judgement of one finding, or of all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Level {
+    Note,
+    Warn,
+    /// No lock can be held; the outcome is that of a `run`.
+    Unfit(Outcome),
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warn => "warn",
+            Self::Unfit(_) => "unfit",
+        }
     }
 }
 
-fn node(name: &str, probe: &Result<Probe, Fault>) -> Value {
-    match probe {
-        Err(fault) => json!({ "node": name, "reachable": false, "error": fault.to_string() }),
-        Ok(probe) => json!({
-            "node": name,
-            "reachable": true,
-            "error": null,
-            "version": version(probe),
-            "role": probe.field("role"),
-            "round_trip_us": u64::try_from(probe.round_trip.as_micros()).unwrap_or(u64::MAX),
-            "clock_ahead_ms": probe.clock_offset_ms,
-            "uptime_s": probe.number("uptime_in_seconds"),
-            "appendonly": probe.field("aof_enabled").map(|enabled| enabled == "1"),
-            "appendfsync": probe.fsync,
-            "maxmemory_policy": probe.field("maxmemory_policy"),
-            "replicas": probe.number("connected_slaves"),
-            "primary": probe.watched.as_ref().map(|(primary, _)| primary.address()),
-            "epoch": probe.watched.as_ref().and_then(|(primary, _)| primary.epoch),
-            "lacking": probe.lacking.iter().map(|(_, right)| right.name).collect::<Vec<_>>(),
-        }),
+/// Returns the level of each finding, once the votes of the `nodes` are counted.
+fn levels(findings: &[(Option<usize>, Finding)], nodes: usize) -> Vec<Level> {
+    let quorum = Quorum::of(nodes);
+    let count = |weights: &[Weight]| {
+        let is_meant = |node: usize| {
+            findings
+                .iter()
+                .any(|(of, finding)| *of == Some(node) && weights.contains(&finding.weight))
+        };
+        (0..nodes).filter(|node| is_meant(*node)).count()
+    };
+    let has_majority = count(&[Weight::NoVote, Weight::Refused]) <= quorum.tolerated();
+    let is_refused = count(&[Weight::Refused]) > quorum.tolerated();
+    let level = |(_, finding): &(_, Finding)| match finding.weight {
+        Weight::Note => Level::Note,
+        Weight::Warn => Level::Warn,
+        Weight::Unfit => Level::Unfit(Outcome::Config),
+        Weight::Refused if is_refused => Level::Unfit(Outcome::Refused),
+        Weight::NoVote | Weight::Refused if has_majority => Level::Warn,
+        Weight::NoVote | Weight::Refused => Level::Unfit(Outcome::Unreachable),
+    };
+    findings.iter().map(level).collect()
+}
+
+/// Returns the worst level. Of several exit codes the one wins that waiting does not mend.
+fn verdict(levels: &[Level]) -> Level {
+    let rank = |level: &Level| match level {
+        Level::Note => 0,
+        Level::Warn => 1,
+        Level::Unfit(Outcome::Unreachable) => 2,
+        Level::Unfit(_) => 3,
+    };
+    levels
+        .iter()
+        .copied()
+        .max_by_key(rank)
+        .unwrap_or(Level::Note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the verdict on nodes, each with one finding of this weight, or with none.
+    fn level(weights: &[Option<Weight>]) -> Level {
+        let of_node = |(node, weight): (usize, &Option<Weight>)| {
+            weight.map(|weight| (Some(node), Finding::new(weight, "it is so", "wait")))
+        };
+        let findings: Vec<_> = weights.iter().enumerate().filter_map(of_node).collect();
+        verdict(&levels(&findings, weights.len()))
     }
-}
 
-/// Returns the directory in one line.
-fn directory(survey: &Survey) -> String {
-    let Survey {
-        directory,
-        file_system,
-        owner,
-        mode,
-        ..
-    } = survey;
-    let directory = escape::text(&directory.to_string_lossy());
-    format!("directory {directory}, on {file_system}, of uid {owner}, mode {mode:04o}")
-}
-
-fn local(name: &str, survey: &Survey) -> Value {
-    json!({
-        "node": name,
-        "reachable": true,
-        "directory": survey.directory.to_string_lossy(),
-        "file_system": survey.file_system,
-        "owner": survey.owner,
-        "mode": format!("{:04o}", survey.mode),
-    })
+    #[test]
+    fn the_worst_finding_decides() {
+        let (fit, gone, refused) = (None, Some(Weight::NoVote), Some(Weight::Refused));
+        let unfit = Some(Weight::Unfit);
+        assert_eq!(level(&[fit]), Level::Note);
+        assert_eq!(level(&[Some(Weight::Note)]), Level::Note);
+        assert_eq!(level(&[Some(Weight::Warn)]), Level::Warn);
+        assert_eq!(level(&[fit, gone, fit]), Level::Warn);
+        assert_eq!(level(&[gone]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(
+            level(&[fit, gone, gone]),
+            Level::Unfit(Outcome::Unreachable)
+        );
+        assert_eq!(level(&[fit, unfit, fit]), Level::Unfit(Outcome::Config));
+        // One refusal is a missing vote; several leave no majority.
+        assert_eq!(level(&[fit, refused, fit]), Level::Warn);
+        assert_eq!(
+            level(&[gone, refused, fit]),
+            Level::Unfit(Outcome::Unreachable)
+        );
+        assert_eq!(
+            level(&[refused, refused, fit]),
+            Level::Unfit(Outcome::Refused)
+        );
+        assert_eq!(level(&[refused]), Level::Unfit(Outcome::Refused));
+    }
 }

@@ -9,10 +9,9 @@ use crate::lock::fence;
 use crate::lock::key::Key;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::examine::{Finding, Weight};
 use crate::store::{Claim, Fault, FaultKind, Node, QueueAction, ReleaseReply, Store, Vote};
 use crate::text::duration;
-
-use super::checks::{Finding, Weight};
 
 /// Name of the lock, behind `--prefix`.
 pub(super) const NAME: &str = "rlock-doctor";
@@ -27,13 +26,12 @@ pub(super) async fn findings(
     nodes: usize,
     term: Term,
     limit: Duration,
-) -> Vec<Finding> {
+) -> Vec<(Option<usize>, Finding)> {
     // Each node has a claim of its own: a server with two names would take one claim for the same
     // attempt.
     let tried = stores.map(async |(node, store)| {
-        let (weight, what, remedy) =
-            attempt(store.lock().as_ref(), &claim(key, term, nodes), limit).await?;
-        Some(Finding::of(node, weight, what, remedy))
+        let found = attempt(store.lock().as_ref(), &claim(key, term, nodes), limit).await?;
+        Some((Some(node), found))
     });
     futures_util::future::join_all(tried)
         .await
@@ -68,10 +66,7 @@ fn claim(key: &Key, term: Term, nodes: usize) -> Claim {
     }
 }
 
-/// A finding without its node.
-type Found = (Weight, String, &'static str);
-
-async fn attempt(node: &dyn Node, claim: &Claim, limit: Duration) -> Option<Found> {
+async fn attempt(node: &dyn Node, claim: &Claim, limit: Duration) -> Option<Finding> {
     let answer = clock::until(clock::now() + limit, node.acquire(claim)).await;
     let vote = answer.map_or_else(|| Vote::Failed(Fault::timeout(limit)), |answer| answer.vote);
     // Whatever was answered: the key may be set.
@@ -84,13 +79,10 @@ async fn attempt(node: &dyn Node, claim: &Claim, limit: Duration) -> Option<Foun
     )
 }
 
-fn judge(vote: Vote, released: ReleaseReply) -> Option<Found> {
+fn judge(vote: Vote, released: ReleaseReply) -> Option<Finding> {
     let undecided = |why: &str| {
-        Some((
-            Weight::Warn,
-            format!("no lock could be tried: {why}"),
-            "try again",
-        ))
+        let what = format!("no lock could be tried: {why}");
+        Some(Finding::new(Weight::Warn, what, "try again"))
     };
     match (vote, released) {
         (Vote::Granted { .. }, ReleaseReply::Released) => None,
@@ -116,15 +108,12 @@ fn judge(vote: Vote, released: ReleaseReply) -> Option<Found> {
     }
 }
 
-fn failed(fault: &Fault) -> Found {
+fn failed(fault: &Fault) -> Finding {
     // A user who may not use the name of this lock may use others.
     if fault.is_about_names() {
         let what = format!("no lock could be tried: the user may not use {NAME}");
-        return (
-            Weight::Warn,
-            what,
-            "grant the line of rlock doctor -k rlock-doctor too, or leave --try out",
-        );
+        let remedy = "grant the line of rlock doctor -k rlock-doctor too, or leave --try out";
+        return Finding::new(Weight::Warn, what, remedy);
     }
     let (weight, remedy) = match fault.kind {
         FaultKind::Refused => (Weight::Refused, fault.remedy.unwrap_or("see its log")),
@@ -133,14 +122,9 @@ fn failed(fault: &Fault) -> Found {
             (Weight::NoVote, "see the other findings, and its log")
         }
     };
-    (
-        weight,
-        format!(
-            "a lock could not be taken and given back: {}",
-            fault.why.trim_end_matches('.')
-        ),
-        remedy,
-    )
+    let why = fault.why.trim_end_matches('.');
+    let what = format!("a lock could not be taken and given back: {why}");
+    Finding::new(weight, what, remedy)
 }
 
 #[cfg(test)]
@@ -177,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_node_passes_that_gave_the_lock_and_took_it_back() {
-        let weight = |vote, released| judge(vote, released).map(|(weight, ..)| weight);
+        let weight = |vote, released| judge(vote, released).map(|found| found.weight);
         let timeout = || Fault::timeout(Duration::from_secs(1));
         assert_eq!(weight(granted(), ReleaseReply::Released), None);
         assert_eq!(
@@ -204,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_failed_trial_costs_the_vote_unless_only_its_name_is_refused() {
-        let weight = |fault: Fault| failed(&fault).0;
+        let weight = |fault: Fault| failed(&fault).weight;
         assert_eq!(
             weight(Fault::new(FaultKind::Unavailable, "OOM")),
             Weight::NoVote

@@ -6,13 +6,13 @@
 //! moved or replaced under the holder. The holder watches for that, and each renewal checks it.
 
 pub(super) mod directory;
+mod examine;
 mod fence;
 mod file;
 mod files;
 mod gate;
 mod held;
 mod members;
-mod survey;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -27,12 +27,11 @@ use self::file::{LOOK, LockFile, MAKE, unnamed};
 use self::files::Files;
 use self::gate::{Gate, TURN};
 use self::held::Held;
-pub use self::survey::Survey;
 use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pages, Pending, Probe,
-    Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Examination, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pages,
+    Pending, Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::blocker::Reservation;
@@ -102,8 +101,9 @@ impl Store for LocalStore {
         None
     }
 
-    fn probe(&self, _keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
-        None
+    fn examine(&self, _: &Plan) -> Pending<Result<Examination, Fault>> {
+        let examination = examine::examination(self.dir.as_ref()).map_err(unfit);
+        Box::pin(std::future::ready(examination))
     }
 }
 

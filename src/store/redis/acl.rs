@@ -4,7 +4,10 @@
 //! A command that a script calls must be listed here. A test gives a user these rights and no more,
 //! and tries everything.
 
+use super::place::Way;
 use crate::lock::key::{Derived, Key};
+use crate::store::address::HostKind;
+use crate::store::examine::Grant;
 
 /// A right that rlock uses.
 pub struct Right {
@@ -232,7 +235,7 @@ pub const RIGHTS: &[Right] = &[
 ];
 
 /// Whether `name` is one that a server can give to a user and a terminal can show.
-pub fn is_user(name: &str) -> bool {
+fn is_user(name: &str) -> bool {
     !name.is_empty()
         && !name.contains(char::is_whitespace)
         && crate::text::escape::text(name) == name
@@ -240,18 +243,45 @@ pub fn is_user(name: &str) -> bool {
 
 /// The place of the password in the ACL line. A server refuses a line with it as a whole. A shell
 /// makes a redirection of it, and the brace that is left is refused as well.
-pub const PASSWORD_PLACE: &str = "{>PASSWORD}";
+const PASSWORD_PLACE: &str = "{>PASSWORD}";
 
 /// Rights that a database other than the first one needs beside them.
-pub const OF_DATABASE: &[&str] = &["select"];
+const OF_DATABASE: &[&str] = &["select"];
 
 /// Rights that a cluster needs beside them.
-pub const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
+const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
+
+/// Returns the line for the user that these nodes name, or for one named rlock, and for the locks
+/// `keys`.
+pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Grant, String> {
+    let mut users = ways.iter().filter_map(|way| way.remote.user.as_deref());
+    // The user stands in the line, which is pasted into a server.
+    let is_odd = |way: &&Way| {
+        way.remote
+            .user
+            .as_deref()
+            .is_some_and(|user| !is_user(user))
+    };
+    if let Some(way) = ways.iter().find(is_odd) {
+        return Err(format!(
+            "--node {way}: no server has a user with a blank or a control character"
+        ));
+    }
+    let of_database = ways.iter().any(|way| way.remote.db > 0);
+    let is_cluster = ways.iter().any(|way| way.remote.kind == HostKind::Member);
+    let more = [(of_database, OF_DATABASE), (is_cluster, OF_CLUSTER)];
+    let more = more.iter().filter(|(is_needed, _)| *is_needed);
+    let more: Vec<&str> = more.flat_map(|(_, rights)| *rights).copied().collect();
+    Ok(Grant {
+        line: acl_line(users.next().unwrap_or("rlock"), keys, &more),
+        note: format!("write > and the password in place of {PASSWORD_PLACE}"),
+    })
+}
 
 /// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all
 /// locks if there are none. It takes away any other right, and changes nothing until
 /// [`PASSWORD_PLACE`] is replaced.
-pub fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
+fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
         // Each kind is named: `*` in its place would match keys of other locks as well.
         let derived = Derived::OF_LOCK

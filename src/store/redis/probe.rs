@@ -1,4 +1,4 @@
-//! Examines a server for `doctor`. Changes nothing, and expects no particular reply.
+//! Asks a server what `doctor` wants to know. Changes nothing, and expects no particular reply.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +13,6 @@ use super::connection::REPLY_LIMIT;
 use super::{reply, script, stranger};
 use crate::clock;
 use crate::lock::key::{Derived, Key};
-use crate::lock::messages::Identity;
 use crate::lock::token::Token;
 use crate::store::redis::place::redirect::Redirect;
 use crate::store::redis::place::{Place, Primary, Survey};
@@ -26,30 +25,30 @@ const TRIPS: usize = 5;
 const CLOSED: &str = "it closes the connection at this command";
 
 /// Facts about a server that answered.
-pub struct Probe {
+pub(super) struct Probe {
     /// Duration of the shortest exchange.
-    pub round_trip: Duration,
+    pub(super) round_trip: Duration,
     /// Milliseconds by which its clock is ahead of this machine's.
-    pub clock_offset_ms: Option<i64>,
+    pub(super) clock_offset_ms: Option<i64>,
     /// The fields of INFO; empty if it is refused.
-    pub info: HashMap<String, String>,
+    pub(super) info: HashMap<String, String>,
     /// `appendfsync`, if the user may use CONFIG GET, which is not a right that rlock asks for.
-    pub fsync: Option<String>,
+    pub(super) fsync: Option<String>,
     /// Rights that are missing.
-    pub lacking: Vec<(Lack, &'static Right)>,
+    pub(super) lacking: Vec<(Lack, &'static Right)>,
     /// Why the server cannot run rlock's scripts, if it cannot.
-    pub scripts: Option<Fault>,
+    pub(super) scripts: Option<Fault>,
     /// Locks whose keys are refused, with the refusal.
-    pub denied: Vec<(Key, Fault)>,
+    pub(super) denied: Vec<(Key, Fault)>,
     /// Why the server sets no key for any user, if it says so.
-    pub unwritten: Option<Fault>,
+    pub(super) unwritten: Option<Fault>,
     /// The primary that was examined, and what its sentinels say, if there are any.
-    pub watched: Option<(Primary, Survey)>,
+    pub(super) watched: Option<(Primary, Survey)>,
 }
 
 impl Probe {
-    /// Examines the server at `place`; `keys` are locks that it must be able to hold.
-    pub async fn of(place: &Place, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+    /// Asks the server at `place`; `keys` are locks that it must be able to hold.
+    pub(super) async fn of(place: &Place, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
         // A key that no lock has: the trials on it touch nothing.
         let unused = format!("doctor-{}", Token::fresh());
         let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
@@ -106,7 +105,7 @@ impl Probe {
         Ok(examiner)
     }
 
-    /// Examines a server, with trials on keys beside `lock`; `keys` are locks that it must be able
+    /// Asks a server, with trials on keys beside `lock`; `keys` are locks that it must be able
     /// to hold.
     async fn take(
         connector: &Connector,
@@ -212,28 +211,6 @@ impl Probe {
             unwritten,
             watched: None,
         })
-    }
-
-    /// Returns a field of INFO.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.info.get(name).map(String::as_str)
-    }
-
-    /// Returns a field of INFO as a number.
-    pub fn number(&self, name: &str) -> Option<u64> {
-        self.field(name)?.parse().ok()
-    }
-
-    /// Returns the server's identity.
-    pub fn identity(&self) -> Identity {
-        let owned = |name| self.field(name).unwrap_or_default().to_owned();
-        let uptime = self.number("uptime_in_seconds").unwrap_or_default();
-        Identity {
-            uptime,
-            is_promoted: false,
-            run_id: owned("run_id"),
-            replication_id: owned("master_replid"),
-        }
     }
 }
 

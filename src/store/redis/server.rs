@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::connection::REPLY_LIMIT;
 use super::pool::Pool;
-use super::{RedisNode, scan};
-use crate::lock::key::Key;
+use super::probe::Probe;
+use super::{RedisNode, examine, scan};
 use crate::lock::messages::Copies;
+use crate::store::examine::{Examination, Plan};
 use crate::store::redis::place::{Place, Way};
-use crate::store::{Fault, Node, Pages, Pending, Probe, Store};
+use crate::store::{Fault, Node, Pages, Pending, Store};
 
 /// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
 const OBSERVATION_ROOM: usize = 72 * 1024;
@@ -72,10 +73,12 @@ impl Store for RedisServer {
         ))
     }
 
-    fn probe(&self, keys: &[Key]) -> Option<Pending<Result<Probe, Fault>>> {
-        let (place, limit, keys) = (self.pool.place.clone(), self.pool.limit, keys.to_vec());
-        Some(Box::pin(
-            async move { Probe::of(&place, limit, &keys).await },
-        ))
+    fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>> {
+        let (place, limit) = (self.pool.place.clone(), self.pool.limit);
+        let (name, plan) = (self.name.clone(), plan.clone());
+        Box::pin(async move {
+            let probe = Probe::of(&place, limit, &plan.keys).await?;
+            Ok(examine::examination(&name, &probe, &plan))
+        })
     }
 }

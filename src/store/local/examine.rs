@@ -1,12 +1,14 @@
 //! The facts that `doctor` tells of the directory of a machine's locks.
 
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 
 use nix::sys::statfs::fstatfs;
+use serde_json::json;
 
 use super::directory::Directory;
 use crate::store::address::LocalDir;
+use crate::store::examine::{Examination, Finding, Weight};
+use crate::text::escape;
 
 /// File systems by their magic numbers (statfs(2)), and whether other hosts may have them mounted
 /// too. Whatever is behind FUSE may be on another host.
@@ -31,41 +33,40 @@ const FILE_SYSTEMS: [(u32, &str, bool); 18] = [
     (0x7461_636f, "ocfs2", true),
 ];
 
-/// A directory of locks.
-#[derive(Clone, Debug)]
-pub struct Survey {
-    /// Its path.
-    pub directory: PathBuf,
-    /// Its file system: a name, or a number in hexadecimal.
-    pub file_system: String,
-    /// Whether other hosts may have the file system mounted.
-    pub is_network: bool,
-    /// User id of its owner.
-    pub owner: u32,
-    /// Permissions, with sticky and setgid bits.
-    pub mode: u32,
+/// Examines the directory in which `LocalStore::open` finds its locks. Errors name it.
+pub(super) fn examination(chosen: Option<&LocalDir>) -> Result<Examination, String> {
+    let dir = Directory::open(chosen)?;
+    let failed = |error: std::io::Error| format!("{}: {error}", super::shown(dir.path()));
+    let (owner, mode) = dir.owner_and_mode().map_err(failed)?;
+    let kind = fstatfs(dir.as_fd())
+        .map_err(|error| failed(error.into()))?
+        .filesystem_type();
+    // The kernel's number has 32 bits, in a type whose size and sign differ between machines.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let (file_system, is_network) = named(kind.0 as u32);
+    let path = dir.path().to_string_lossy();
+    Ok(Examination {
+        lines: vec![format!(
+            "directory {}, on {file_system}, of uid {owner}, mode {mode:04o}",
+            escape::text(&path)
+        )],
+        fields: json!({
+            "directory": path,
+            "file_system": file_system,
+            "owner": owner,
+            "mode": format!("{mode:04o}"),
+        }),
+        findings: shared(&file_system, is_network).into_iter().collect(),
+        ..Examination::default()
+    })
 }
 
-impl Survey {
-    /// Looks at the directory in which `LocalStore::open` finds its locks. Errors name it.
-    pub fn of(chosen: Option<&LocalDir>) -> Result<Self, String> {
-        let dir = Directory::open(chosen)?;
-        let failed = |error: std::io::Error| format!("{}: {error}", super::shown(dir.path()));
-        let (owner, mode) = dir.owner_and_mode().map_err(failed)?;
-        let kind = fstatfs(dir.as_fd())
-            .map_err(|error| failed(error.into()))?
-            .filesystem_type();
-        // The kernel's number has 32 bits, in a type whose size and sign differ between machines.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let (file_system, is_network) = named(kind.0 as u32);
-        Ok(Self {
-            directory: dir.path().to_path_buf(),
-            file_system,
-            is_network,
-            owner,
-            mode,
-        })
-    }
+/// Tells of a file system that other hosts may have mounted.
+fn shared(file_system: &str, is_network: bool) -> Option<Finding> {
+    let what = format!("its directory is on {file_system}: other hosts may not see its locks");
+    let remedy =
+        "name a directory on a disk of this machine, or a server for locks of several hosts";
+    is_network.then(|| Finding::new(Weight::Warn, what, remedy))
 }
 
 fn named(magic: u32) -> (String, bool) {
@@ -99,5 +100,16 @@ mod tests {
             assert_eq!(of(kind), (name.to_owned(), is_network));
         }
         assert_eq!(named(0xabc), ("0xabc".to_owned(), false));
+    }
+
+    #[test]
+    fn a_network_file_system_is_a_warning() {
+        assert_eq!(shared("tmpfs", false), None);
+        let told = shared("nfs", true).map(|finding| (finding.weight, finding.what));
+        assert!(
+            told.is_some_and(|(weight, what)| {
+                weight == Weight::Warn && what.contains("on nfs")
+            })
+        );
     }
 }
