@@ -35,7 +35,7 @@ pub async fn scan(
     let (seen, of) = (std::cell::Cell::new(0), std::cell::Cell::new(0_u64));
     let walk = async |store: &dyn Store| -> Result<BTreeSet<Key>, Fault> {
         let (mut keys, mut room, mut is_first) = (BTreeSet::new(), ROOM, true);
-        let mut pages = store.keys(prefix).ok_or_else(cannot_list)?;
+        let mut pages = store.listing().ok_or_else(cannot_list)?.pages(prefix);
         while let Some(page) = pages.try_next().await? {
             if std::mem::take(&mut is_first) {
                 of.set(of.get().saturating_add(page.total.unwrap_or_default()));

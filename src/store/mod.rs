@@ -48,12 +48,20 @@ pub trait Store {
     /// asked of one never touches another.
     fn lock(&self) -> Box<dyn Node>;
 
-    /// Finds the locks under `prefix`; `None` if the store cannot list its locks.
-    fn keys(&self, prefix: &str) -> Option<Pages>;
+    /// Returns what lists the locks of the store, if it can.
+    fn listing(&self) -> Option<&dyn Listing> {
+        None
+    }
 
     /// Examines the store for `doctor`, and whether it lets us hold the locks of `plan`. Changes
     /// nothing.
     fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>>;
+}
+
+/// A store that lists its locks.
+pub trait Listing {
+    /// Finds the locks under `prefix`.
+    fn pages(&self, prefix: &str) -> Pages;
 }
 
 /// Some of the locks of a store. A lock may be found twice.

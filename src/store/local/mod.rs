@@ -30,8 +30,8 @@ use self::held::Held;
 use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
-    Answer, Claim, Examination, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pages,
-    Pending, Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Examination, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pending,
+    Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::blocker::Reservation;
@@ -95,10 +95,6 @@ impl Store for LocalStore {
             free_since: Cell::default(),
             watch: Rc::default(),
         })
-    }
-
-    fn keys(&self, _prefix: &str) -> Option<Pages> {
-        None
     }
 
     fn examine(&self, _: &Plan) -> Pending<Result<Examination, Fault>> {

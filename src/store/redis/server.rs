@@ -10,7 +10,7 @@ use super::{RedisNode, examine, scan};
 use crate::lock::messages::Copies;
 use crate::store::examine::{Examination, Plan};
 use crate::store::redis::place::{Place, Way};
-use crate::store::{Fault, Node, Pages, Pending, Store};
+use crate::store::{Fault, Listing, Node, Pages, Pending, Store};
 
 /// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
 const OBSERVATION_ROOM: usize = 72 * 1024;
@@ -65,12 +65,8 @@ impl Store for RedisServer {
         Box::new(self.node())
     }
 
-    fn keys(&self, prefix: &str) -> Option<Pages> {
-        Some(scan::pages(
-            self.pool.place.clone(),
-            self.pool.limit,
-            prefix.to_owned(),
-        ))
+    fn listing(&self) -> Option<&dyn Listing> {
+        Some(self)
     }
 
     fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>> {
@@ -80,5 +76,12 @@ impl Store for RedisServer {
             let probe = Probe::of(&place, limit, &plan.keys).await?;
             Ok(examine::examination(&name, &probe, &plan))
         })
+    }
+}
+
+impl Listing for RedisServer {
+    fn pages(&self, prefix: &str) -> Pages {
+        let (place, limit) = (self.pool.place.clone(), self.pool.limit);
+        scan::pages(place, limit, prefix.to_owned())
     }
 }
