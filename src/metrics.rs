@@ -62,17 +62,17 @@ const READABLE: u32 = 0o644;
 
 /// The state of one run.
 #[derive(Clone, Copy, Debug)]
-pub struct Record {
+pub struct RunState {
     /// Unix time at which the run began.
     pub begun: Duration,
     /// Unix time at which the command was started; `None`: it was not.
     pub started: Option<Duration>,
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
 }
 
 /// The end of one run.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct RunEnd {
     /// Unix time.
     pub at: Duration,
     /// Value of the label `result`.
@@ -80,7 +80,7 @@ pub struct End {
     pub code: u8,
 }
 
-impl End {
+impl RunEnd {
     /// A run that ended with rlock's own death just now. The code is a shell's for that.
     pub fn killed() -> Self {
         Self {
@@ -131,25 +131,22 @@ fn unix_time() -> Duration {
 }
 
 /// Writes the files of the lock `key` in `directory`.
-pub fn write(directory: &Path, key: &Key, record: &Record) -> io::Result<()> {
+pub fn write(directory: &Path, key: &Key, state: &RunState) -> io::Result<()> {
     let name = file_stem(key.stored());
     let of_key = labels(&[("key", key.stored())]);
-    if let Some(started) = record.started {
+    if let Some(started) = state.started {
         let mut text = String::new();
         let mut add = |gauge: Gauge, value: f64| gauge.write(&mut text, [(of_key.clone(), value)]);
-        add(HELD, f64::from(u8::from(record.end.is_none())));
+        add(HELD, f64::from(u8::from(state.end.is_none())));
         add(LAST_START, started.as_secs_f64());
-        add(
-            LAST_WAIT,
-            started.saturating_sub(record.begun).as_secs_f64(),
-        );
-        if let Some(end) = record.end {
+        add(LAST_WAIT, started.saturating_sub(state.begun).as_secs_f64());
+        if let Some(end) = state.end {
             add(LAST_HELD, end.at.saturating_sub(started).as_secs_f64());
             add(LAST_CODE, end.code.into());
         }
         replace(directory, &format!("rlock-{name}.prom"), &text)?;
     }
-    if let Some(End { at, result, .. }) = record.end {
+    if let Some(RunEnd { at, result, .. }) = state.end {
         let mut text = String::new();
         LAST_END.write(
             &mut text,
@@ -194,13 +191,13 @@ fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
 /// The metrics of a run under way.
 pub struct Metrics {
     directory: PathBuf,
-    record: Record,
+    state: RunState,
     writer: io::Result<Writer>,
 }
 
 /// The thread that writes. It ends when the sender is dropped.
 struct Writer {
-    records: Sender<Record>,
+    states: Sender<RunState>,
     /// Gets the first error, or none, once all is written.
     result: Receiver<io::Result<()>>,
 }
@@ -208,7 +205,7 @@ struct Writer {
 impl Metrics {
     /// Metrics in `directory`, of a run of these locks that begins now.
     pub fn new(directory: &Path, keys: &Keys) -> Self {
-        let record = Record {
+        let state = RunState {
             begun: unix_time(),
             started: None,
             end: None,
@@ -216,20 +213,20 @@ impl Metrics {
         let writer = Writer::start(directory.to_owned(), keys.clone());
         Self {
             directory: directory.to_owned(),
-            record,
+            state,
             writer,
         }
     }
 
     /// Writes that the command was started.
     pub fn started(&mut self) {
-        self.record.started = Some(unix_time());
+        self.state.started = Some(unix_time());
         self.write();
     }
 
     /// Writes the end of the run. If a write fails, now or earlier, one warning tells it.
     pub fn ended(mut self, outcome: Outcome, report: &Reporter) {
-        self.record.end = Some(End::new(outcome));
+        self.state.end = Some(RunEnd::new(outcome));
         self.write();
         if let Err(error) = self.writer.and_then(Writer::finish) {
             let directory = escape::text(&self.directory.to_string_lossy());
@@ -242,19 +239,19 @@ impl Metrics {
 
     fn write(&self) {
         if let Ok(writer) = &self.writer {
-            let _ = writer.records.send(self.record);
+            let _ = writer.states.send(self.state);
         }
     }
 }
 
 impl Writer {
     fn start(directory: PathBuf, keys: Keys) -> io::Result<Self> {
-        let (records, to_write) = channel();
+        let (states, to_write) = channel();
         let (done, result) = channel();
         spawn_thread("rlock-metrics", STACK, move || {
-            let write = |record: Record| {
+            let write = |state: RunState| {
                 keys.iter()
-                    .try_for_each(|key| write(&directory, key, &record))
+                    .try_for_each(|key| write(&directory, key, &state))
             };
             let written = to_write
                 .into_iter()
@@ -262,12 +259,12 @@ impl Writer {
                 .fold(Ok(()), io::Result::and);
             let _ = done.send(written);
         })?;
-        Ok(Self { records, result })
+        Ok(Self { states, result })
     }
 
     /// Waits for all writes, and returns the first error.
     fn finish(self) -> io::Result<()> {
-        drop(self.records);
+        drop(self.states);
         self.result
             .recv_timeout(LAST)
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -279,7 +276,7 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    const RAN: Record = Record {
+    const RAN: RunState = RunState {
         begun: Duration::from_secs(10),
         started: Some(Duration::from_secs(12)),
         end: None,
@@ -289,9 +286,9 @@ mod tests {
         Key::new("", name).unwrap()
     }
 
-    fn ended(result: &'static str, code: u8) -> Record {
-        Record {
-            end: Some(End {
+    fn ended(result: &'static str, code: u8) -> RunState {
+        RunState {
+            end: Some(RunEnd {
                 at: Duration::from_millis(14_500),
                 result,
                 code,
@@ -349,7 +346,7 @@ mod tests {
         write(
             folder.path(),
             &key("job"),
-            &Record {
+            &RunState {
                 started: None,
                 ..ended("busy", 75)
             },
@@ -386,11 +383,11 @@ mod tests {
 
     #[test]
     fn a_writer_that_hangs_holds_up_the_end_for_a_second_at_most() {
-        let (records, _to_write) = channel();
+        let (states, _to_write) = channel();
         let (_done, result) = channel();
         let begun = clock::now();
         assert_eq!(
-            Writer { records, result }.finish().unwrap_err().kind(),
+            Writer { states, result }.finish().unwrap_err().kind(),
             io::ErrorKind::TimedOut
         );
         assert!(clock::now().since(begun) < LAST * 5);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::identity::{Identity, waiter};
+use super::caller::{Caller, waiter};
 use super::run::{joining, report_change};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -79,19 +79,19 @@ pub(super) async fn take(
         for_command: matches!(purpose, Purpose::Command(..)),
     };
     // Before the status line, which is due a whole second later and shows whole seconds.
-    let identity = Identity::new();
-    let first = waiter(lock, &identity);
+    let caller = Caller::new();
+    let first = waiter(lock, &caller);
     let since = first.since;
     let begun = clock::now();
     let waiting = Waiting::new(options, first, begun);
     let progress = Progress::new(&lock.report);
     let manager = Manager::of_environment().filter(|_| matches!(purpose, Purpose::Command(..)));
-    let mut client = Client {
+    let mut client = Acquirer {
         lock,
         which: 0,
         covering,
         purpose,
-        identity,
+        caller,
         nodes: nodes[0].len(),
         since,
         progress,
@@ -187,14 +187,14 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
 }
 
 /// This rlock, as the wait needs it.
-struct Client<'a> {
+struct Acquirer<'a> {
     lock: &'a LockSettings,
     /// The number of the lock that is waited for.
     which: usize,
     /// The holders of several locks, if outer rlocks hold all of them.
     covering: Vec<Occupant>,
     purpose: Purpose<'a>,
-    identity: Identity,
+    caller: Caller,
     /// Number of nodes.
     nodes: usize,
     /// Begin of the wait, unix time in ms.
@@ -212,7 +212,7 @@ struct Client<'a> {
     asked: Option<Instant>,
 }
 
-impl Claimant for Client<'_> {
+impl Claimant for Acquirer<'_> {
     type Outer = OuterRun;
 
     fn turn_to(&mut self, lock: usize) {
@@ -254,7 +254,7 @@ impl Claimant for Client<'_> {
     fn waiter(&mut self) -> Waiter {
         Waiter {
             since: self.since,
-            ..waiter(self.lock, &self.identity)
+            ..waiter(self.lock, &self.caller)
         }
     }
 
@@ -333,7 +333,7 @@ impl Claimant for Client<'_> {
     }
 }
 
-impl Client<'_> {
+impl Acquirer<'_> {
     fn details(&self, now: SystemTime) -> Details {
         let (cmd, kept) = match self.purpose {
             Purpose::Command(name, _) => (name.to_owned(), true),
@@ -341,9 +341,9 @@ impl Client<'_> {
         };
         Details {
             mode: self.lock.mode,
-            host: self.identity.host.clone(),
+            host: self.caller.host.clone(),
             pid: kept.then(std::process::id),
-            user: self.identity.user.clone(),
+            user: self.caller.user.clone(),
             since: clock::unix_millis(now),
             cmd,
             note: self.lock.note.clone(),

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::caller::Caller;
 use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
-use super::identity::Identity;
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -109,7 +109,7 @@ impl BreakRequest<'_> {
             .max();
         let highest = highest.map_or(0, crate::lock::fence::Fence::get);
         let by = Breaker {
-            name: Identity::new().to_string(),
+            name: Caller::new().to_string(),
             reason: self.args.reason.clone().filter(|reason| !reason.is_empty()),
         };
         let (mut has_deleted, mut stopped, mut failed) = (false, Vec::new(), None);

@@ -1,17 +1,17 @@
 //! The subcommands, one public module each. The private modules are shared:
 //!
-//! * the way to the locks ([`acquisition`]), under which name ([`identity`])
+//! * the way to the locks ([`acquisition`]), under which name ([`caller`])
 //! * the nodes, the runtime, output on stdout and failures ([`common`])
 
 pub mod acquire;
 mod acquisition;
 pub mod break_lock;
+mod caller;
 mod common;
 pub mod config;
 pub mod doctor;
 pub mod generate;
 pub mod held;
-mod identity;
 pub mod inspect;
 pub mod run;
 

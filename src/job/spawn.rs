@@ -110,7 +110,7 @@ impl Leader {
     /// Returns how it ended, if it did. Leaves the zombie: until it is reaped, the kernel does not
     /// reuse the group's number.
     pub fn exit_status(&self) -> Option<ExitStatus> {
-        let Change { code, status, .. } = peek(Some(self.pid), libc::WEXITED | libc::WNOWAIT)?;
+        let ChildChange { code, status, .. } = peek(Some(self.pid), libc::WEXITED | libc::WNOWAIT)?;
         Some(match code {
             libc::CLD_EXITED => ExitStatus::Exited(u8::try_from(status & 0xff).unwrap_or(u8::MAX)),
             _ => ExitStatus::Killed(status),
@@ -128,7 +128,7 @@ impl Leader {
 }
 
 /// A change of a child's state.
-pub(super) struct Change {
+pub(super) struct ChildChange {
     pub(super) child: Pid,
     /// One of `CLD_EXITED`, `CLD_KILLED`, `CLD_STOPPED` and others of waitid(2).
     code: i32,
@@ -140,7 +140,7 @@ pub(super) struct Change {
 /// `flags`: those of waitid(2).
 ///
 /// nix knows no real-time signals: of a child that one killed it only says EINVAL.
-pub(super) fn peek(child: Option<Pid>, flags: i32) -> Option<Change> {
+pub(super) fn peek(child: Option<Pid>, flags: i32) -> Option<ChildChange> {
     let (kind, id) = child.map_or((libc::P_ALL, 0), |pid| {
         (libc::P_PID, pid.as_raw().unsigned_abs())
     });
@@ -154,7 +154,7 @@ pub(super) fn peek(child: Option<Pid>, flags: i32) -> Option<Change> {
     };
     // SAFETY: waitid(2) sets both fields, or leaves the pid at zero.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    (result == 0 && pid != 0).then(|| Change {
+    (result == 0 && pid != 0).then(|| ChildChange {
         child: Pid::from_raw(pid),
         code: info.si_code,
         status,

@@ -287,7 +287,7 @@ pub enum ServerInfo {
     /// None: it was not asked, or gave no answer at all.
     None,
     /// Its identity.
-    Told(Identity),
+    Told(ServerIdentity),
     /// The ACL denies it to us; in the server's words.
     Forbidden(String),
 }
@@ -360,7 +360,7 @@ pub enum Form {
 
 /// A server's identity, from INFO.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct ServerIdentity {
     /// Seconds since it started, cut to whole ones. Of a server that became the primary later:
     /// since then, as its sentinels say.
     pub uptime: u64,
@@ -372,7 +372,7 @@ pub struct Identity {
     pub replication_id: String,
 }
 
-impl Identity {
+impl ServerIdentity {
     /// Returns how two nodes share a server or its data, if they do.
     ///
     /// Redlock's proof needs votes that fail one by one; a replica has its primary's vote a second
@@ -393,8 +393,8 @@ impl Identity {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn identity(run_id: &str, replication_id: &str) -> Identity {
-        Identity {
+    pub(crate) fn identity(run_id: &str, replication_id: &str) -> ServerIdentity {
+        ServerIdentity {
             uptime: 9,
             is_promoted: false,
             run_id: run_id.to_owned(),

@@ -42,7 +42,7 @@ pub enum OccupantKind {
     /// An rlock.
     Holder(Token, Details),
     /// Several rlocks, or one beside which others may come.
-    Group(Box<Group>),
+    Members(Box<Members>),
     /// Another client's value, described for people. It is respected and never touched.
     Foreign(String),
     /// A process of this machine that has not said who it is.
@@ -55,7 +55,7 @@ impl OccupantKind {
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Holder(own, _), Self::Holder(other, _)) => own == other,
-            (Self::Group(own), Self::Group(other)) => own.is_same(other),
+            (Self::Members(own), Self::Members(other)) => own.is_same(other),
             _ => self == other,
         }
     }
@@ -86,18 +86,18 @@ impl Occupant {
             OccupantKind::Holder(_, details) => {
                 (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))
             }
-            OccupantKind::Group(group) => Some(group.marker.ttl),
+            OccupantKind::Members(members) => Some(members.marker.ttl),
             OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
         }
     }
 
-    /// Whether its command has ended and the lock stays for a time. Of a group: whether that is so
+    /// Whether its command has ended and the lock stays for a time. Of members: whether that is so
     /// of its only member.
     pub fn is_parked(&self) -> bool {
         match &self.who {
             OccupantKind::Holder(_, details) => details.parked,
-            OccupantKind::Group(group) => {
-                group.members == 1 && group.shown.as_ref().is_some_and(|(_, told)| told.parked)
+            OccupantKind::Members(members) => {
+                members.count == 1 && members.shown.as_ref().is_some_and(|(_, told)| told.parked)
             }
             OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
         }
@@ -107,7 +107,7 @@ impl Occupant {
     pub fn mode(&self) -> Option<Mode> {
         match &self.who {
             OccupantKind::Holder(_, details) => Some(details.mode),
-            OccupantKind::Group(group) => Some(group.marker.mode),
+            OccupantKind::Members(members) => Some(members.marker.mode),
             OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
         }
     }
@@ -122,7 +122,7 @@ impl Occupant {
     pub fn nodes(&self) -> Option<usize> {
         match &self.who {
             OccupantKind::Holder(_, details) => (details.n > 0).then_some(details.n),
-            OccupantKind::Group(group) => Some(group.marker.nodes),
+            OccupantKind::Members(members) => Some(members.marker.nodes),
             OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
         }
     }
@@ -178,9 +178,9 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
     }
     let text = std::str::from_utf8(&seen.head).ok()?;
     if let Some(marker) = Marker::read(text) {
-        return Some(OccupantKind::Group(Box::new(Group {
+        return Some(OccupantKind::Members(Box::new(Members {
             marker,
-            members: 0,
+            count: 0,
             shown: None,
         })));
     }
@@ -279,7 +279,7 @@ impl Occupant {
     fn is_renewed(&self) -> bool {
         match &self.who {
             OccupantKind::Holder(_, details) => details.kept,
-            OccupantKind::Group(_) => true,
+            OccupantKind::Members(_) => true,
             OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
         }
     }
@@ -319,7 +319,7 @@ impl Occupant {
                     .map(|by| format!(", and being stopped: {by}"));
                 format!("{how} {}{}", details.person(), broken.unwrap_or_default())
             }
-            OccupantKind::Group(group) => group.to_string(),
+            OccupantKind::Members(members) => members.to_string(),
             OccupantKind::Unnamed => "held by a process that has not said who it is".to_owned(),
             OccupantKind::Foreign(what) => format!("held by a client that is not rlock: {what}"),
         }
@@ -378,16 +378,16 @@ pub struct Seat {
 
 /// The members, as a node tells a client that it refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct Members {
     /// The kind, the nodes and the longest TTL of all of them.
     pub marker: Marker,
     /// Their number.
-    pub members: u64,
+    pub count: u64,
     /// One of them; `None` if none could be read.
     pub shown: Option<(Token, Details)>,
 }
 
-impl Group {
+impl Members {
     /// Whether both are of one kind, whichever members were shown.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.marker.mode, self.marker.nodes) == (other.marker.mode, other.marker.nodes)
@@ -395,10 +395,10 @@ impl Group {
 }
 
 /// `held shared by deploy@web1, pid 4711, running backup.sh and 11 more`.
-impl fmt::Display for Group {
+impl fmt::Display for Members {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.marker.mode {
-            Mode::Slots(number) => write!(f, "held in {} of {number} slots by ", self.members)?,
+            Mode::Slots(number) => write!(f, "held in {} of {number} slots by ", self.count)?,
             _ => f.write_str("held shared by ")?,
         }
         let Some((_, details)) = &self.shown else {
@@ -408,9 +408,9 @@ impl fmt::Display for Group {
         if details.parked {
             f.write_str(" (parked)")?;
         }
-        match self.members {
+        match self.count {
             0 | 1 => Ok(()),
-            members => write!(f, " and {} more", members - 1),
+            count => write!(f, " and {} more", count - 1),
         }
     }
 }
@@ -645,9 +645,9 @@ mod tests {
             nodes: 1,
             ttl: Duration::ZERO,
         };
-        let group = |mode, members| Group {
+        let group = |mode, members| Members {
             marker: marker(mode),
-            members,
+            count: members,
             shown: Some((Token::fresh(), details.clone())),
         };
         assert_eq!(
@@ -662,7 +662,7 @@ mod tests {
                 ..details.clone()
             },
         ));
-        let parked = Group {
+        let parked = Members {
             shown: parked,
             ..group(Mode::Shared, 1)
         };

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 pub use event::Event;
 use event::Told;
 pub use notify::Manager;
-pub use progress::{Form, Progress, ProgressMode, StatusLine};
+pub use progress::{Progress, ProgressForm, ProgressMode, StatusLine};
 pub use status_text::{Status, occupied};
 pub use stderr::{finish, settle};
 
@@ -135,14 +135,14 @@ impl Reporter {
 
     /// Whether a wait is told by nothing, though the user has not asked for silence.
     pub fn waits_in_silence(&self) -> bool {
-        let is_shown = self.progress.form(self.log, self.quiet) != Form::None;
+        let is_shown = self.progress.form(self.log, self.quiet) != ProgressForm::None;
         !self.quiet && !self.tells_steps() && self.progress == ProgressMode::Auto && !is_shown
     }
 
     /// Prints a step that explains why rlock takes long, also where `--progress` asks for that
     /// alone.
     pub fn progress(&self, event: &Event) {
-        if self.tells_steps() || self.progress.form(self.log, self.quiet) != Form::None {
+        if self.tells_steps() || self.progress.form(self.log, self.quiet) != ProgressForm::None {
             self.show(event);
         }
     }

@@ -46,7 +46,7 @@ pub enum ProgressMode {
 
 /// The form that progress takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum ProgressForm {
     Line,
     Plain,
     None,
@@ -54,14 +54,14 @@ pub enum Form {
 
 /// Properties of stderr and of the environment that decide between the forms.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Surroundings {
     is_terminal: bool,
     /// `TERM=dumb`: the terminal cannot redraw.
     is_dumb: bool,
     is_ci: bool,
 }
 
-impl Place {
+impl Surroundings {
     fn here() -> Self {
         let is_set = |name: &&str| {
             std::env::var(name).is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
@@ -76,22 +76,24 @@ impl Place {
 
 impl ProgressMode {
     /// Returns the form for this process's stderr.
-    pub fn form(self, log: Log, is_quiet: bool) -> Form {
+    pub fn form(self, log: Log, is_quiet: bool) -> ProgressForm {
         if is_quiet || self == Self::None {
-            Form::None
+            ProgressForm::None
         } else {
-            self.form_at(log, Place::here())
+            self.form_at(log, Surroundings::here())
         }
     }
 
-    fn form_at(self, log: Log, place: Place) -> Form {
+    fn form_at(self, log: Log, place: Surroundings) -> ProgressForm {
         let can_redraw = place.is_terminal && !place.is_dumb && log == Log::Text;
         match self {
-            Self::Line | Self::Auto if can_redraw => Form::Line,
-            Self::Line | Self::Plain => Form::Plain,
+            Self::Line | Self::Auto if can_redraw => ProgressForm::Line,
+            Self::Line | Self::Plain => ProgressForm::Plain,
             // In the other forms of lines, each step has one.
-            Self::Auto if log == Log::Text && (place.is_terminal || place.is_ci) => Form::Plain,
-            Self::Auto | Self::None => Form::None,
+            Self::Auto if log == Log::Text && (place.is_terminal || place.is_ci) => {
+                ProgressForm::Plain
+            }
+            Self::Auto | Self::None => ProgressForm::None,
         }
     }
 }
@@ -188,7 +190,7 @@ impl Pace {
 /// Shows what takes long.
 #[derive(Debug)]
 pub struct Progress {
-    form: Form,
+    form: ProgressForm,
     line: StatusLine,
     pace: RefCell<Pace>,
 }
@@ -200,7 +202,7 @@ impl Progress {
         let pace = RefCell::new(Pace::new(clock::now(), report.tells_steps()));
         Self {
             form,
-            line: StatusLine::new(form == Form::Line),
+            line: StatusLine::new(form == ProgressForm::Line),
             pace,
         }
     }
@@ -208,19 +210,19 @@ impl Progress {
     /// Returns when [`Progress::show`] is due next.
     pub fn due(&self) -> Instant {
         match self.form {
-            Form::Line => self.line.due(),
-            Form::Plain => self.pace.borrow().due(),
-            Form::None => Instant::NEVER,
+            ProgressForm::Line => self.line.due(),
+            ProgressForm::Plain => self.pace.borrow().due(),
+            ProgressForm::None => Instant::NEVER,
         }
     }
 
     /// Shows `status`, if that is due.
     pub fn show(&self, report: &Reporter, status: &Status) {
         match self.form {
-            Form::Line => self
+            ProgressForm::Line => self
                 .line
                 .draw(|| format!("rlock: {}: {}", report.keys, status.line())),
-            Form::Plain => {
+            ProgressForm::Plain => {
                 // With -v or JSON, events tell what changes.
                 let subject = if report.tells_steps() {
                     String::new()
@@ -231,14 +233,15 @@ impl Progress {
                     report.show(&Event::Progress { status });
                 }
             }
-            Form::None => {}
+            ProgressForm::None => {}
         }
     }
 
     /// Tells that a wait of `after` has ended with the lock, if it was shown in plain lines and no
     /// event tells it.
     pub fn acquired(&self, report: &Reporter, after: Duration) {
-        if self.form == Form::Plain && self.pace.borrow().has_begun && !report.tells_steps() {
+        if self.form == ProgressForm::Plain && self.pace.borrow().has_begun && !report.tells_steps()
+        {
             report.show(&Event::WaitOver { after });
         }
     }
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_form_follows_from_the_option_and_from_stderr() {
-        let place = |is_terminal, is_dumb, is_ci| Place {
+        let place = |is_terminal, is_dumb, is_ci| Surroundings {
             is_terminal,
             is_dumb,
             is_ci,
@@ -262,26 +265,43 @@ mod tests {
             place(false, false, false),
         );
         for (mode, at, form) in [
-            (ProgressMode::Auto, terminal, Form::Line),
-            (ProgressMode::Auto, place(true, false, true), Form::Line),
-            (ProgressMode::Auto, dumb, Form::Plain),
-            (ProgressMode::Auto, ci, Form::Plain),
-            (ProgressMode::Auto, place(false, true, true), Form::Plain),
-            (ProgressMode::Auto, cron, Form::None),
-            (ProgressMode::Line, terminal, Form::Line),
-            (ProgressMode::Line, dumb, Form::Plain),
-            (ProgressMode::Line, cron, Form::Plain),
-            (ProgressMode::Plain, terminal, Form::Plain),
-            (ProgressMode::Plain, cron, Form::Plain),
-            (ProgressMode::None, terminal, Form::None),
+            (ProgressMode::Auto, terminal, ProgressForm::Line),
+            (
+                ProgressMode::Auto,
+                place(true, false, true),
+                ProgressForm::Line,
+            ),
+            (ProgressMode::Auto, dumb, ProgressForm::Plain),
+            (ProgressMode::Auto, ci, ProgressForm::Plain),
+            (
+                ProgressMode::Auto,
+                place(false, true, true),
+                ProgressForm::Plain,
+            ),
+            (ProgressMode::Auto, cron, ProgressForm::None),
+            (ProgressMode::Line, terminal, ProgressForm::Line),
+            (ProgressMode::Line, dumb, ProgressForm::Plain),
+            (ProgressMode::Line, cron, ProgressForm::Plain),
+            (ProgressMode::Plain, terminal, ProgressForm::Plain),
+            (ProgressMode::Plain, cron, ProgressForm::Plain),
+            (ProgressMode::None, terminal, ProgressForm::None),
         ] {
             assert_eq!(mode.form_at(Log::Text, at), form, "{mode:?} {at:?}");
         }
         for at in [terminal, ci, cron] {
-            assert_eq!(ProgressMode::Auto.form_at(Log::Json, at), Form::None);
-            assert_eq!(ProgressMode::Line.form_at(Log::Json, at), Form::Plain);
+            assert_eq!(
+                ProgressMode::Auto.form_at(Log::Json, at),
+                ProgressForm::None
+            );
+            assert_eq!(
+                ProgressMode::Line.form_at(Log::Json, at),
+                ProgressForm::Plain
+            );
         }
-        assert_eq!(ProgressMode::Plain.form(Log::Text, true), Form::None);
+        assert_eq!(
+            ProgressMode::Plain.form(Log::Text, true),
+            ProgressForm::None
+        );
     }
 
     fn at(seconds: u64) -> Instant {

@@ -174,9 +174,9 @@ pub(super) fn holder(occupant: &Occupant) -> Map<String, Value> {
     let mut fields = Map::new();
     let details = match &occupant.who {
         OccupantKind::Holder(_, details) => Some(details),
-        OccupantKind::Group(group) => {
-            fields.insert("members".to_owned(), group.members.into());
-            group.shown.as_ref().map(|(_, details)| details)
+        OccupantKind::Members(members) => {
+            fields.insert("members".to_owned(), members.count.into());
+            members.shown.as_ref().map(|(_, details)| details)
         }
         OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
     };
@@ -249,16 +249,17 @@ fn asked_for(mode: Mode) -> String {
 /// Whether members hold the lock and leave a place. Members that cannot be read were evicted in
 /// part, and none joins them.
 fn has_room(party: &Blocker) -> bool {
-    let Some(OccupantKind::Group(group)) = party.occupant().map(|occupant| &occupant.who) else {
+    let Some(OccupantKind::Members(members)) = party.occupant().map(|occupant| &occupant.who)
+    else {
         return false;
     };
-    let is_whole = group.members > 0 && group.shown.is_some();
+    let is_whole = members.count > 0 && members.shown.is_some();
     is_whole
-        && group
+        && members
             .marker
             .mode
             .number()
-            .is_none_or(|number| group.members < u64::from(number))
+            .is_none_or(|number| members.count < u64::from(number))
 }
 
 #[cfg(test)]
@@ -266,7 +267,7 @@ mod tests {
     use super::*;
     use crate::lock::details::Details;
     use crate::lock::fault::{Fault, FaultKind};
-    use crate::lock::occupant::{Group, Marker};
+    use crate::lock::occupant::{Marker, Members};
     use crate::lock::quorum::Quorum;
     use crate::lock::token::Token;
     use crate::text::escape::cut;
@@ -369,9 +370,9 @@ mod tests {
             ttl: Duration::ZERO,
         };
         let shown = is_readable.then(|| (Token::fresh(), Details::default()));
-        party(OccupantKind::Group(Box::new(Group {
+        party(OccupantKind::Members(Box::new(Members {
             marker,
-            members,
+            count: members,
             shown,
         })))
     }

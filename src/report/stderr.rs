@@ -49,7 +49,7 @@ const ORDER: Duration = Duration::from_millis(50);
 
 /// Lines to be written.
 #[derive(Debug)]
-struct Queue {
+struct LineQueue {
     /// The first one stays until it is written.
     lines: VecDeque<String>,
     /// Number of lines dropped since the last notice, and the form of that notice.
@@ -60,7 +60,7 @@ struct Queue {
     is_writing: bool,
 }
 
-impl Queue {
+impl LineQueue {
     const fn new() -> Self {
         Self {
             lines: VecDeque::new(),
@@ -112,19 +112,19 @@ impl Queue {
 
 /// The queue, and those who wait for a change of it.
 struct Output {
-    queue: Mutex<Queue>,
+    queue: Mutex<LineQueue>,
     changed: Condvar,
 }
 
 impl Output {
     const fn new() -> Self {
         Self {
-            queue: Mutex::new(Queue::new()),
+            queue: Mutex::new(LineQueue::new()),
             changed: Condvar::new(),
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, Queue> {
+    fn locked(&self) -> MutexGuard<'_, LineQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,7 +235,7 @@ pub fn finish() {
     }
 }
 
-fn queue(line: String, add: impl FnOnce(&mut Queue, String)) {
+fn queue(line: String, add: impl FnOnce(&mut LineQueue, String)) {
     match PROCESS.get_or_init(start) {
         Some(_) if has_writer() => {
             add(&mut STDERR.locked(), line);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// Takes and writes all that is queued.
-    fn written(queue: &mut Queue) -> Vec<String> {
+    fn written(queue: &mut LineQueue) -> Vec<String> {
         std::iter::from_fn(|| {
             queue.next()?;
             queue.lines.pop_front()
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_drops_lines_and_says_once_how_many() {
-        let mut queue = Queue::new();
+        let mut queue = LineQueue::new();
         for letter in ["a", "b", "c", "d", "e", "f"] {
             queue.offer(line(letter), Log::Text);
         }
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_being_written_takes_its_room() {
-        let mut queue = Queue::new();
+        let mut queue = LineQueue::new();
         queue.offer("x".repeat(ROOM + 1), Log::Text);
         queue.next().unwrap();
         assert!(!queue.is_idle());
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_status_line_is_erased_once_before_any_other_line_and_only_where_it_is_ours() {
-        let mut queue = Queue::new();
+        let mut queue = LineQueue::new();
         queue.erase(|| true);
         assert!(queue.is_idle());
         for (is_ours, erased) in [(true, vec![ERASURE.to_owned()]), (false, Vec::new())] {
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn the_last_line_is_kept_however_full_the_queue_is() {
-        let mut queue = Queue::new();
+        let mut queue = LineQueue::new();
         for _ in 0..9 {
             queue.offer(line("a"), Log::Text);
         }

@@ -16,7 +16,7 @@ use crate::input;
 use crate::store::address::{Address, HostKind, Secret};
 use crate::store::redis::place::Way;
 use crate::store::redis::place::way::SentinelLogin;
-use crate::store::redis::tls::{Identity, Trust};
+use crate::store::redis::tls::{ClientCertificate, Trust};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
@@ -102,7 +102,7 @@ pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Fai
 fn trust(args: &NodeArgs) -> Result<Trust, Failure> {
     let read = |(cert, key): (&Path, &Path)| {
         let file = open_secret("--cert-key", key, SecretFile::Written)?;
-        Identity::read(cert, file, key).map_err(config)
+        ClientCertificate::read(cert, file, key).map_err(config)
     };
     let identity = certificate(args)?.map(read).transpose()?;
     Trust::new(args.ca.as_deref(), identity, args.tls_server_name.clone()).map_err(config)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::lock::key::Key;
-use crate::lock::messages::Identity;
+use crate::lock::messages::ServerIdentity;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::text::duration;
@@ -88,7 +88,7 @@ pub struct Examination {
     /// The findings, in the order in which they are shown.
     pub findings: Vec<Finding>,
     /// Its identity, by which a server is known that is named twice.
-    pub identity: Option<Identity>,
+    pub identity: Option<ServerIdentity>,
     /// Whether its user needs the rights of a [`Grant`].
     pub lacks_rights: bool,
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::clock;
-use crate::command::identity::Identity;
+use crate::command::caller::Caller;
 use crate::lock::details::Details;
 use crate::lock::fence;
 use crate::lock::key::Key;
@@ -41,7 +41,7 @@ pub(super) async fn findings(
 }
 
 fn claim(key: &Key, term: Term, nodes: usize) -> Claim {
-    let (now, Identity { host, user }) = (SystemTime::now(), Identity::new());
+    let (now, Caller { host, user }) = (SystemTime::now(), Caller::new());
     let details = Details {
         host,
         pid: Some(std::process::id()),

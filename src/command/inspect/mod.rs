@@ -20,7 +20,7 @@ use crate::hold::scan::scan;
 use crate::lock::census::State;
 use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
-use crate::report::{Form, Status, StatusLine, failures};
+use crate::report::{ProgressForm, Status, StatusLine, failures};
 use crate::settings::{self, NodeSettings, Sources};
 use crate::store::{Look, Store};
 use crate::text;
@@ -70,7 +70,7 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
         .output
         .progress
         .form(args.output.log.form(), args.output.quiet);
-    let with_line = form == Form::Line;
+    let with_line = form == ProgressForm::Line;
     block_on(async {
         if let Some(every) = args.watch {
             return watch(&reach, &selection, format, every.max(OFTEN)).await;

@@ -173,7 +173,9 @@ fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> [
             ]
         }
         OccupantKind::Foreign(what) => only("(not rlock)", votes, [left, what.clone()]),
-        OccupantKind::Group(group) => only("(members unknown)", votes, [left, group.to_string()]),
+        OccupantKind::Members(members) => {
+            only("(members unknown)", votes, [left, members.to_string()])
+        }
         OccupantKind::Unnamed => only("(unnamed)", votes, Default::default()),
     }
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
+use super::super::caller::Caller;
 use super::super::common::{block_on, open_each};
-use super::super::identity::Identity;
 use crate::cli::RunArgs;
 use crate::clock::{self, Alarm};
 use crate::hold::{Nodes, outside};
@@ -29,7 +29,7 @@ use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::last::{Note, Run};
 use crate::lock::token::Token;
-use crate::metrics::{self, End, Record};
+use crate::metrics::{self, RunEnd, RunState};
 use crate::report::{self, Event};
 use crate::settings::{LockSettings, RunSettings, Sources};
 use crate::text::duration::millis;
@@ -72,7 +72,7 @@ pub(super) fn gives_back(lock: &LockSettings) -> bool {
 
 /// Returns the run whose command the guard has killed, and which ran since then.
 fn killed(settings: &RunSettings, since: Instant) -> Run {
-    let Identity { host, user } = Identity::new();
+    let Caller { host, user } = Caller::new();
     let end = clock::unix_millis(SystemTime::now());
     let start = end.saturating_sub(millis(clock::now().since(since)));
     Run {
@@ -148,7 +148,7 @@ fn record(settings: &RunSettings, begun: SystemTime, left: &Left) {
     let (Some(directory), Some(since)) = (&settings.metrics, left.killed_since) else {
         return;
     };
-    let end = End::killed();
+    let end = RunEnd::killed();
     let begun = begun
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
@@ -157,7 +157,7 @@ fn record(settings: &RunSettings, begun: SystemTime, left: &Left) {
         let _ = metrics::write(
             directory,
             key,
-            &Record {
+            &RunState {
                 begun,
                 started: Some(started),
                 end: Some(end),

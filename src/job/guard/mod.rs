@@ -60,7 +60,7 @@ pub type Heir = Rc<dyn Fn(Left)>;
 /// A running guard, as rlock sees it.
 pub struct Guard {
     heir: Heir,
-    process: Process,
+    process: GuardProcess,
     state: Arc<WatchdogState>,
     /// Descriptors that the guard keeps open until no process of the command can run: they hold
     /// `local` locks.
@@ -71,7 +71,7 @@ pub struct Guard {
 }
 
 #[derive(Debug)]
-struct Process {
+struct GuardProcess {
     pid: Pid,
     /// Wakes the guard. Both processes set it.
     timer: Arc<TimerFd>,
@@ -85,7 +85,7 @@ impl Guard {
         let state = Arc::new(WatchdogState::new()?);
         let nested = pipe2(OFlag::O_CLOEXEC)?;
         Ok(Self {
-            process: Process::start(&state, &nested.0, &[], &heir)?,
+            process: GuardProcess::start(&state, &nested.0, &[], &heir)?,
             heir,
             state,
             keeps: vec![],
@@ -183,7 +183,7 @@ impl Guard {
     }
 
     fn replace(&mut self) -> io::Result<()> {
-        let next = Process::start(&self.state, &self.nested.0, &self.keeps, &self.heir)?;
+        let next = GuardProcess::start(&self.state, &self.nested.0, &self.keeps, &self.heir)?;
         std::mem::replace(&mut self.process, next).end();
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Drop for Guard {
     }
 }
 
-impl Process {
+impl GuardProcess {
     /// Forks a guard with `state` that reads the `pipe` of nested runs, and keeps the descriptors
     /// `keeps` open.
     fn start(

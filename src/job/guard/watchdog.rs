@@ -22,7 +22,7 @@ const UNARMED: i32 = 0;
 
 /// The mapping. A forked process shares it.
 #[derive(Debug)]
-pub(super) struct WatchdogState(NonNull<Page>);
+pub(super) struct WatchdogState(NonNull<SharedPage>);
 
 // SAFETY: it stays mapped until it is dropped, and consists of atomics.
 unsafe impl Send for WatchdogState {}
@@ -30,7 +30,7 @@ unsafe impl Send for WatchdogState {}
 unsafe impl Sync for WatchdogState {}
 
 #[derive(Debug)]
-struct Page {
+struct SharedPage {
     /// The command's group, or [`UNARMED`].
     group: AtomicI32,
     /// When `group` was written, in ns since boot: its leader began no later.
@@ -69,7 +69,7 @@ impl AtomicUuid {
 impl WatchdogState {
     /// Maps an unarmed watchdog.
     pub(super) fn new() -> io::Result<Self> {
-        let length = NonZero::new(size_of::<Page>()).ok_or(io::ErrorKind::InvalidInput)?;
+        let length = NonZero::new(size_of::<SharedPage>()).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: the kernel chooses an unused address.
         let page = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_SHARED) }?;
@@ -78,7 +78,7 @@ impl WatchdogState {
         Ok(state)
     }
 
-    fn page(&self) -> &Page {
+    fn page(&self) -> &SharedPage {
         // SAFETY: it stays mapped until `self` is dropped. The kernel maps whole pages, aligned for
         // any type and zeroed, which is valid for every field, and all processes access them as
         // these atomics.
@@ -152,7 +152,7 @@ impl WatchdogState {
     /// Returns the token for each lock, where rlock may hold it, and its fence, if the command was
     /// started.
     pub(super) fn to_give_back(&self) -> Vec<Option<(Uuid, Option<Fence>)>> {
-        let Page {
+        let SharedPage {
             tokens,
             fences,
             gives_back,
@@ -172,7 +172,7 @@ impl Drop for WatchdogState {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and all references to it were borrowed from
         // `self`.
-        let _ = unsafe { munmap(self.0.cast(), size_of::<Page>()) };
+        let _ = unsafe { munmap(self.0.cast(), size_of::<SharedPage>()) };
     }
 }
 

@@ -31,14 +31,14 @@ pub struct NestedRuns {
     pipe: OwnedFd,
     locks: OuterLocks,
     ttl: Duration,
-    runs: Vec<Run>,
+    runs: Vec<NestedRun>,
     /// Whether there may be room for connections that still wait in the listener: it tells of each
     /// only once.
     has_more: bool,
 }
 
 /// A run that is nested under our locks.
-struct Run {
+struct NestedRun {
     connection: AsyncFd<OwnedFd>,
     /// The terms sent last; `None` once it was sent the end.
     sent: Option<Terms>,
@@ -155,7 +155,7 @@ impl NestedRuns {
             )
             .is_ok()
             {
-                self.runs.push(Run {
+                self.runs.push(NestedRun {
                     connection,
                     sent: Some(terms),
                 });

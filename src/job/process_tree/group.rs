@@ -7,24 +7,24 @@
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
 
-use super::table::{Identity, Process, ProcessTable, Start, start_of};
+use super::table::{Process, ProcessId, ProcessTable, Start, start_of};
 
 /// A process group, followed from scan to scan.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     number: Pid,
     /// The leader began no later than this. A process of this number that began later is a
     /// stranger.
     leader_began_by: Start,
     /// Members at the last scan, zombies included: they reserve the number too. `None` before the
     /// first scan.
-    members: Option<Vec<Identity>>,
+    members: Option<Vec<ProcessId>>,
     /// A scan found it empty or its number reused. It is never followed or signalled again.
     over: bool,
     killed: bool,
 }
 
-impl Group {
+impl ProcessGroup {
     /// The group that process `number` leads, which began at `leader_began_by` or before.
     pub(super) fn new(number: Pid, leader_began_by: Start) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl Group {
         if self.over {
             return;
         }
-        let members: Vec<Identity> = all
+        let members: Vec<ProcessId> = all
             .list
             .iter()
             .filter(|p| p.group == self.number)
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
 
     /// The group 10, whose leader began at 100.
-    fn group() -> Group {
-        Group::new(Pid::from_raw(10), Start(100))
+    fn group() -> ProcessGroup {
+        ProcessGroup::new(Pid::from_raw(10), Start(100))
     }
 
     /// Follows the tables in turn; returns the members found in each.

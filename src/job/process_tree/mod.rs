@@ -14,10 +14,10 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getuid};
 
-use self::group::Group;
+use self::group::ProcessGroup;
 pub(super) use self::table::Start;
-pub use self::table::{Identity, check_proc, own_children};
 use self::table::{Mark, Process, ProcessTable, start_of};
+pub use self::table::{ProcessId, check_proc, own_children};
 use crate::clock;
 
 /// The process name of every rlock.
@@ -52,15 +52,15 @@ const STRANGERS: Duration = Duration::from_secs(2);
 /// The processes that must be dead before the lock can pass on.
 #[derive(Clone, Debug)]
 pub struct ProcessTree {
-    command: Group,
+    command: ProcessGroup,
     /// Groups of commands under nested rlocks.
-    nested: Vec<Group>,
+    nested: Vec<ProcessGroup>,
     /// `--contain`: processes that left the group belong to the tree, too. They are found by their
     /// parents, for rlock adopts orphans (`PR_SET_CHILD_SUBREAPER`), or by their marks.
     contains: bool,
     /// Children of rlock that are not the command's: its guards, and those that it had before it
     /// was exec'd.
-    others: Vec<Identity>,
+    others: Vec<ProcessId>,
     /// `None` while rlock lives: a guard needs it once rlock's death has cut the line of parents.
     mark: Option<Mark>,
 }
@@ -68,10 +68,10 @@ pub struct ProcessTree {
 impl ProcessTree {
     /// The processes of the command that leads `group`, for the rlock that is its parent and leaves
     /// it unreaped. `others`: with `--contain`, the children that rlock had before.
-    pub fn new(group: Pid, others: Option<Vec<Identity>>) -> Self {
+    pub fn new(group: Pid, others: Option<Vec<ProcessId>>) -> Self {
         let (contains, others) = (others.is_some(), others.unwrap_or_default());
         Self {
-            command: Group::new(group, Start::UNKNOWN),
+            command: ProcessGroup::new(group, Start::UNKNOWN),
             nested: Vec::new(),
             contains,
             others,
@@ -86,7 +86,7 @@ impl ProcessTree {
             token: token.to_owned(),
             since: began.unwrap_or(Start(0)),
         });
-        let command = Group::new(group, began.unwrap_or(Start::UNKNOWN));
+        let command = ProcessGroup::new(group, began.unwrap_or(Start::UNKNOWN));
         Self {
             command,
             nested: Vec::new(),
@@ -103,7 +103,7 @@ impl ProcessTree {
 
     /// Notes that another guard has replaced the old one.
     pub fn set_guard(&mut self, guard: Pid) {
-        self.others.push(Identity {
+        self.others.push(ProcessId {
             pid: guard,
             start: start_of(guard),
         });
@@ -190,7 +190,7 @@ impl ProcessTree {
 
     fn kill_groups(&mut self) {
         self.command.kill();
-        self.nested.iter_mut().for_each(Group::kill);
+        self.nested.iter_mut().for_each(ProcessGroup::kill);
     }
 
     /// Follows the groups, forgets those that are over, and discovers nested ones.
@@ -205,13 +205,13 @@ impl ProcessTree {
     }
 
     /// Returns a group that is not known yet, led by a child of an rlock in the tree.
-    fn undiscovered(&self, all: &ProcessTable) -> Option<Group> {
+    fn undiscovered(&self, all: &ProcessTable) -> Option<ProcessGroup> {
         let is_ours = |p: &Process| p.is_named(RLOCK) && self.in_groups(p);
         let leads = |p: &&Process| {
             p.pid == p.group && !p.is_named(GUARD) && all.get(p.parent).is_some_and(is_ours)
         };
         let mut leaders = all.list.iter().filter(leads).filter(|p| !self.in_groups(p));
-        let mut found = leaders.find_map(|p| Some(Group::new(p.group, p.start?)))?;
+        let mut found = leaders.find_map(|p| Some(ProcessGroup::new(p.group, p.start?)))?;
         found.follow(all);
         Some(found)
     }
@@ -337,9 +337,9 @@ mod tests {
         }
     }
 
-    fn tree(before: Option<Vec<Identity>>) -> ProcessTree {
+    fn tree(before: Option<Vec<ProcessId>>) -> ProcessTree {
         ProcessTree {
-            command: Group::new(pid(10), Start(0)),
+            command: ProcessGroup::new(pid(10), Start(0)),
             ..ProcessTree::new(pid(10), before)
         }
     }
@@ -402,7 +402,7 @@ mod tests {
                 entry(15, 14, 15, "nested"),
             ])
         };
-        let before = [6, 7].map(|number| Identity {
+        let before = [6, 7].map(|number| ProcessId {
             pid: pid(number),
             start: Some(Start(0)),
         });

@@ -42,7 +42,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// Distinguishes a process from all others, earlier and later ones included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Identity {
+pub struct ProcessId {
     pub(super) pid: Pid,
     pub(super) start: Option<Start>,
 }
@@ -61,8 +61,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn identity(&self) -> Identity {
-        Identity {
+    pub(super) fn identity(&self) -> ProcessId {
+        ProcessId {
             pid: self.pid,
             start: self.start,
         }
@@ -219,13 +219,13 @@ pub fn check_proc() -> io::Result<()> {
 }
 
 /// Returns the children of this process, zombies included.
-pub fn own_children() -> Vec<Identity> {
+pub fn own_children() -> Vec<ProcessId> {
     let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     let pids = text
         .split_ascii_whitespace()
         .filter_map(|word| word.parse().ok())
         .map(Pid::from_raw);
-    pids.map(|pid| Identity {
+    pids.map(|pid| ProcessId {
         pid,
         start: start_of(pid),
     })

@@ -18,7 +18,7 @@ use super::fault::{Fault, FaultKind};
 use super::fence::Fence;
 use super::instant::Instant;
 use super::lease::{Lease, Revoked};
-use super::messages::{Answer, Identity, ServerInfo, Vote};
+use super::messages::{Answer, ServerIdentity, ServerInfo, Vote};
 use super::occupant::Occupant;
 use super::queue::QueuePosition;
 use super::quorum::Quorum;
@@ -413,7 +413,7 @@ impl Ballot {
             .max(self.rules.min_uptime)
     }
 
-    fn identity(&self, node: usize) -> Option<&Identity> {
+    fn identity(&self, node: usize) -> Option<&ServerIdentity> {
         if let ServerInfo::Told(identity) = &self.votes[node].server {
             Some(identity)
         } else {

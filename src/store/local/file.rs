@@ -204,7 +204,7 @@ impl LockFile {
         Ok(Some(match occupant.who {
             // The lock ends with its process, so its holder is on this machine, whatever the file
             // says.
-            OccupantKind::Foreign(_) | OccupantKind::Group(_) => unnamed(),
+            OccupantKind::Foreign(_) | OccupantKind::Members(_) => unnamed(),
             OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
         }))
     }

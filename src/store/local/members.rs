@@ -20,7 +20,7 @@ use super::file::{Bytes, LockFile, unnamed};
 use crate::lock::details::{Details, LARGEST_VALUE};
 use crate::lock::fence::Fence;
 use crate::lock::mode::Mode;
-use crate::lock::occupant::{Group, Marker, Occupant, OccupantKind};
+use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
 use crate::lock::token::Token;
 use crate::store::Claim;
 
@@ -178,9 +178,9 @@ impl LockFile {
             return Ok(None);
         }
         let group = |marker| {
-            OccupantKind::Group(Box::new(Group {
+            OccupantKind::Members(Box::new(Members {
                 marker,
-                members: seats.len() as u64,
+                count: seats.len() as u64,
                 shown,
             }))
         };

@@ -238,13 +238,13 @@ impl LocalNode {
     fn held_by(&self, holder: Occupant, files: Files, gone: LockFile, claim: &Claim) -> Vote {
         self.free_since.set(None);
         let mode = claim.details.mode;
-        let members = if let OccupantKind::Group(group) = &holder.who {
-            Some(group.marker.mode)
+        let shared = if let OccupantKind::Members(members) = &holder.who {
+            Some(members.marker.mode)
         } else {
             None
         };
-        let room = members.filter(|members| *members == mode);
-        let must_leave = members.is_some_and(|members| members != mode);
+        let room = shared.filter(|shared| *shared == mode);
+        let must_leave = shared.is_some_and(|shared| shared != mode);
         let gate = must_leave.then(|| (files, claim.details.value(claim.token)));
         *self.awaited.borrow_mut() = Some(Awaited { gone, room, gate });
         Vote::Held(Box::new(holder))

@@ -561,7 +561,7 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_gives_up() {
         assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Held(_)));
         let mut first = writer.next();
         assert!(!is_closed() && (&mut first).now_or_never().is_none() && is_closed());
-        assert!(matches!(join(Mode::Shared), Vote::Held(crowd) if matches!(crowd.who, OccupantKind::Group(_))));
+        assert!(matches!(join(Mode::Shared), Vote::Held(crowd) if matches!(crowd.who, OccupantKind::Members(_))));
         // The next wait begins before the last one is forgotten.
         assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Held(_)));
         let second = writer.next();

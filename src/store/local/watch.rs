@@ -17,10 +17,10 @@ use crate::lock::mode::Mode;
 /// closing it can take the kernel 20 ms, which would delay the new holder.
 #[derive(Default)]
 pub(super) struct Watch {
-    queue: OnceCell<Queue>,
+    queue: OnceCell<WatchQueue>,
 }
 
-struct Queue {
+struct WatchQueue {
     /// Before the descriptor that it names, so that it is dropped first.
     news: AsyncFd<RawFd>,
     inotify: Inotify,
@@ -61,14 +61,14 @@ impl Watch {
         Ok(())
     }
 
-    fn queue(&self) -> io::Result<&Queue> {
+    fn queue(&self) -> io::Result<&WatchQueue> {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);
         }
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         // SAFETY: the number stays the queue's: `inotify` owns it, and both are dropped together.
         let news = unsafe { AsyncFd::register(inotify.as_fd().as_raw_fd()) }?;
-        Ok(self.queue.get_or_init(|| Queue { news, inotify }))
+        Ok(self.queue.get_or_init(|| WatchQueue { news, inotify }))
     }
 }
 

@@ -311,12 +311,12 @@ impl Connection {
     }
 
     /// Returns what tells the end of the connection. It does not keep it open.
-    pub(super) fn end(&self) -> End {
-        End(self.state.subscribe())
+    pub(super) fn end(&self) -> ConnectionEnd {
+        ConnectionEnd(self.state.subscribe())
     }
 
     /// Whether this is the end of this connection.
-    pub(super) fn is_of(&self, end: &End) -> bool {
+    pub(super) fn is_of(&self, end: &ConnectionEnd) -> bool {
         end.0.same_channel(&self.state.subscribe())
     }
 
@@ -345,9 +345,9 @@ impl Connection {
 
 /// The end of a connection.
 #[derive(Clone)]
-pub(super) struct End(watch::Receiver<ConnectionState>);
+pub(super) struct ConnectionEnd(watch::Receiver<ConnectionState>);
 
-impl End {
+impl ConnectionEnd {
     /// Waits until the connection breaks, or is retired: `false`.
     pub(super) async fn broke(mut self) -> bool {
         let _ = self.0.wait_for(|state| state.broken || state.retired).await;

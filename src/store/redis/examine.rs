@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::acl::{Lack, Right};
 use super::place::{Naming, Primary, Survey};
 use super::probe::Probe;
-use crate::lock::messages::Identity;
+use crate::lock::messages::ServerIdentity;
 use crate::lock::restart::{self, Restarted};
 use crate::lock::schedule::{millis_up, shortest_surviving};
 use crate::store::examine::{Examination, Finding, Plan, Weight, another_time, slowness};
@@ -305,9 +305,9 @@ impl Server<'_> {
         }
     }
 
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> ServerIdentity {
         let owned = |name| self.field(name).unwrap_or_default().to_owned();
-        Identity {
+        ServerIdentity {
             uptime: self.uptime().unwrap_or_default(),
             is_promoted: false,
             run_id: owned("run_id"),

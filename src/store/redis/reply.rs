@@ -14,10 +14,10 @@ use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::last::Record;
 use crate::lock::lease::Revoked;
-use crate::lock::messages::Identity;
+use crate::lock::messages::ServerIdentity;
 use crate::lock::mode::MOST_SLOTS;
 use crate::lock::observation::Observation;
-use crate::lock::occupant::{Group, Marker, Occupant, OccupantKind, RawValue};
+use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind, RawValue};
 use crate::lock::queue::{QueuePosition, Ticket};
 use crate::store::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
 use crate::text::escape;
@@ -88,7 +88,7 @@ fn held(answer: &Value) -> Option<Occupant> {
     let (seen, crowd) = array(answer)?.split_first_chunk::<SEEN>()?;
     let seen = raw_value(seen)?;
     let marker = std::str::from_utf8(&seen.head).ok().and_then(Marker::read);
-    let (Some(marker), [Value::Int(members), Value::Int(meant), entry]) = (marker, crowd) else {
+    let (Some(marker), [Value::Int(count), Value::Int(meant), entry]) = (marker, crowd) else {
         return Some(seen.into());
     };
     let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
@@ -103,13 +103,13 @@ fn held(answer: &Value) -> Option<Occupant> {
             .holder()
             .map(|(token, details)| (token, details.clone()))
     });
-    let group = Group {
+    let members = Members {
         marker,
-        members: u64::try_from(*members).ok()?,
+        count: u64::try_from(*count).ok()?,
         shown,
     };
     Some(Occupant::new(
-        OccupantKind::Group(Box::new(group)),
+        OccupantKind::Members(Box::new(members)),
         seen.ttl,
     ))
 }
@@ -120,7 +120,7 @@ fn server_info(about: &Value) -> Option<ServerInfo> {
         [word, why] if text(word)? == "forbidden" => {
             ServerInfo::Forbidden(escape::short(text(why)?))
         }
-        [uptime, run_id, replication_id] => ServerInfo::Told(Identity {
+        [uptime, run_id, replication_id] => ServerInfo::Told(ServerIdentity {
             uptime: text(uptime)?.parse().ok()?,
             is_promoted: false,
             run_id: text(run_id)?.to_owned(),

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::call::Call;
 use super::claim::ForYoung;
-use super::connection::End;
+use super::connection::ConnectionEnd;
 use super::exchange::Exchange;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
 use super::state::{Effect, LockId};
@@ -58,7 +58,7 @@ pub(super) struct Progress {
 /// A connection on which the server has answered.
 #[derive(Clone)]
 struct Heard {
-    end: End,
+    end: ConnectionEnd,
     site: Arc<Site>,
     slot: Option<Slot>,
     /// Whether the caller knows that it is of no use any more.

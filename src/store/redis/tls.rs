@@ -29,12 +29,12 @@ pub struct Trust {
 }
 
 /// The certificate that rlock shows, with its chain and its private key.
-pub struct Identity {
+pub struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Identity {
+impl ClientCertificate {
     /// Reads the certificates of the PEM file `cert`, and the first private key of `key`.
     /// `key_name` is its path.
     pub fn read(cert: &Path, key: File, key_name: &Path) -> Result<Self, String> {
@@ -60,7 +60,7 @@ impl Trust {
     /// certificate must be valid for `server_name`, if there is one.
     pub fn new(
         ca: Option<&Path>,
-        identity: Option<Identity>,
+        identity: Option<ClientCertificate>,
         server_name: Option<ServerName<'static>>,
     ) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
@@ -92,7 +92,7 @@ impl Trust {
                 .with_root_certificates(roots);
         let config = match identity {
             None => config.with_no_client_auth(),
-            Some(Identity { chain, key }) => {
+            Some(ClientCertificate { chain, key }) => {
                 let fail = |error| format!("--cert and --cert-key: {}", wrong_file(&error));
                 config.with_client_auth_cert(chain, key).map_err(fail)?
             }

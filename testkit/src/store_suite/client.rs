@@ -319,12 +319,11 @@ fn term(ttl: Duration) -> Term {
         .term()
 }
 
-/// Whether the holder that was met is that of `token`, or a group of which it is the member that is
-/// shown.
+/// Whether the holder that was met is that of `token`, or of the member that is shown.
 fn is_of(met: &Occupant, token: Token) -> bool {
     match &met.who {
         OccupantKind::Holder(holder, _) => *holder == token,
-        OccupantKind::Group(group) => group
+        OccupantKind::Members(members) => members
             .shown
             .as_ref()
             .is_some_and(|(shown, _)| *shown == token),

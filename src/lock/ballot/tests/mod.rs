@@ -5,7 +5,7 @@ use super::*;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
-use crate::lock::messages::Identity;
+use crate::lock::messages::ServerIdentity;
 use crate::lock::messages::tests::identity;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::schedule::ScheduleOptions;
@@ -390,7 +390,7 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
 #[test]
 fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
     let identity = |uptime| {
-        ServerInfo::Told(Identity {
+        ServerInfo::Told(ServerIdentity {
             uptime,
             ..identity(&format!("r{uptime}"), &format!("d{uptime}"))
         })
@@ -448,7 +448,7 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     );
     let mut twice = Ballot::new(Quorum::of(2), rules(RestartGuard::Off));
     for node in [0, 1] {
-        let same = Identity {
+        let same = ServerIdentity {
             uptime: 99,
             ..identity("r", "")
         };
@@ -520,7 +520,7 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
         );
         for (node, uptime) in uptimes.iter().enumerate() {
             let name = node.to_string();
-            let server = ServerInfo::Told(Identity {
+            let server = ServerInfo::Told(ServerIdentity {
                 uptime: *uptime,
                 ..identity(&name, &name)
             });

@@ -26,7 +26,7 @@ pub struct Location {
 
 /// A sentinel's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum SentinelAnswer {
     /// It names a primary.
     Names(Naming),
     /// It knows no service of that name.
@@ -99,16 +99,16 @@ pub(super) fn read(
     before: Result<Value, Fault>,
     state: Result<Value, Fault>,
     after: Result<Value, Fault>,
-) -> Answer {
+) -> SentinelAnswer {
     match (before, state, after) {
-        (Ok(Value::Nil), ..) => Answer::NoService,
+        (Ok(Value::Nil), ..) => SentinelAnswer::NoService,
         (Ok(before), Ok(state), Ok(after)) => match naming(&before, &state) {
-            Some(_) if before != after => Answer::Failed(Fault::new(
+            Some(_) if before != after => SentinelAnswer::Failed(Fault::new(
                 FaultKind::Unavailable,
                 "a failover is passing there",
             )),
-            Some(naming) => Answer::Names(naming),
-            None => Answer::Failed(Fault::new(
+            Some(naming) => SentinelAnswer::Names(naming),
+            None => SentinelAnswer::Failed(Fault::new(
                 FaultKind::Unknown,
                 "unexpected reply to SENTINEL MASTER",
             )),
@@ -117,12 +117,12 @@ pub(super) fn read(
     }
 }
 
-fn explained(fault: Fault) -> Answer {
+fn explained(fault: Fault) -> SentinelAnswer {
     if fault.why.contains(NO_SUCH_SERVICE) {
-        return Answer::NoService;
+        return SentinelAnswer::NoService;
     }
     let is_server = fault.kind == FaultKind::Unfit && fault.why.contains("unknown command");
-    Answer::Failed(if is_server {
+    SentinelAnswer::Failed(if is_server {
         Fault::new(fault.kind, "it is no sentinel; write redis:// for a server")
     } else {
         fault
@@ -202,7 +202,8 @@ mod tests {
             )
         };
         for told in [Value::Map(state("6379")), flat("6379")] {
-            let Answer::Names(naming) = read(Ok(address("6379")), Ok(told), Ok(address("6379")))
+            let SentinelAnswer::Names(naming) =
+                read(Ok(address("6379")), Ok(told), Ok(address("6379")))
             else {
                 panic!()
             };
@@ -215,21 +216,23 @@ mod tests {
                 (Some(Duration::from_secs(1)), Some(2))
             );
         }
-        let Answer::Names(naming) =
+        let SentinelAnswer::Names(naming) =
             read(Ok(address("6380")), Ok(flat("6379")), Ok(address("6380")))
         else {
             panic!()
         };
         assert_eq!(naming.age, Duration::ZERO, "the state is the old primary's");
         let moving = read(Ok(address("6379")), Ok(flat("6379")), Ok(address("6380")));
-        assert!(matches!(moving, Answer::Failed(fault) if fault.kind == FaultKind::Unavailable));
+        assert!(
+            matches!(moving, SentinelAnswer::Failed(fault) if fault.kind == FaultKind::Unavailable)
+        );
     }
 
     #[test]
     fn a_reply_that_no_sentinel_sends_names_nothing() {
         assert_eq!(
             read(Ok(Value::Nil), Ok(Value::Nil), Ok(Value::Nil)),
-            Answer::NoService
+            SentinelAnswer::NoService
         );
         for odd in [
             address("0"),
@@ -240,7 +243,7 @@ mod tests {
         ] {
             assert!(matches!(
                 read(Ok(odd.clone()), Ok(Value::Map(state("1"))), Ok(odd)),
-                Answer::Failed(_)
+                SentinelAnswer::Failed(_)
             ));
         }
         let unknown = || {
@@ -251,7 +254,7 @@ mod tests {
         };
         assert_eq!(
             read(Ok(address("1")), unknown(), Ok(address("1"))),
-            Answer::NoService
+            SentinelAnswer::NoService
         );
         let server = || {
             Err(Fault::new(
@@ -260,7 +263,7 @@ mod tests {
             ))
         };
         assert!(
-            matches!(read(server(), server(), server()), Answer::Failed(fault) if fault.why.contains("redis://"))
+            matches!(read(server(), server(), server()), SentinelAnswer::Failed(fault) if fault.why.contains("redis://"))
         );
     }
 

@@ -6,7 +6,7 @@
 //! 2. A server that was found is confirmed if a majority still names it, and no answer has a higher
 //!    epoch.
 
-use super::answer::{Answer, Location, Naming};
+use super::answer::{Location, Naming, SentinelAnswer};
 use super::{Confirmation, Primary};
 use crate::lock::quorum::Quorum;
 use crate::store::{Fault, FaultKind};
@@ -17,7 +17,7 @@ const PASSWORD_OF_SENTINELS: &str = "give RLOCK_SENTINEL_PASSWORD or --sentinel-
 pub(super) struct Answers<'a> {
     /// The name of the service.
     pub(super) service: &'a str,
-    pub(super) of: Vec<(&'a str, Option<Answer>)>,
+    pub(super) of: Vec<(&'a str, Option<SentinelAnswer>)>,
 }
 
 impl Answers<'_> {
@@ -91,7 +91,7 @@ impl Answers<'_> {
     /// Returns each sentinel that names a primary, and what it says.
     pub(super) fn namings(&self) -> impl Iterator<Item = (&str, &Naming)> {
         self.of.iter().filter_map(|(name, answer)| match answer {
-            Some(Answer::Names(naming)) => Some((*name, naming)),
+            Some(SentinelAnswer::Names(naming)) => Some((*name, naming)),
             _ => None,
         })
     }
@@ -101,14 +101,14 @@ impl Answers<'_> {
     fn too_few(&self, quorum: Quorum) -> Fault {
         let faults = || {
             self.of.iter().filter_map(|(name, answer)| match answer {
-                Some(Answer::Failed(fault)) => Some((name, fault)),
+                Some(SentinelAnswer::Failed(fault)) => Some((name, fault)),
                 _ => None,
             })
         };
         let strangers = self
             .of
             .iter()
-            .filter(|(_, answer)| *answer == Some(Answer::NoService))
+            .filter(|(_, answer)| *answer == Some(SentinelAnswer::NoService))
             .count();
         let of_kind = |kind| faults().filter(|(_, fault)| fault.kind == kind).count();
         let first_of = |kind| faults().find(|(_, fault)| fault.kind == kind);
@@ -141,11 +141,11 @@ impl Answers<'_> {
             }
         }
         let whys = self.of.iter().filter_map(|(name, answer)| match answer {
-            Some(Answer::Names(_)) => None,
-            Some(Answer::NoService) => {
+            Some(SentinelAnswer::Names(_)) => None,
+            Some(SentinelAnswer::NoService) => {
                 Some(format!("{name}: it knows no service {}", self.service))
             }
-            Some(Answer::Failed(fault)) => Some(format!("{name}: {fault}")),
+            Some(SentinelAnswer::Failed(fault)) => Some(format!("{name}: {fault}")),
             None => Some(format!("{name}: no answer")),
         });
         let (named, total, needed) = (self.namings().count(), quorum.total(), quorum.needed());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "a sentinel may be silent")]
-    fn names(port: u16, epoch: u64) -> Option<Answer> {
+    fn names(port: u16, epoch: u64) -> Option<SentinelAnswer> {
         let naming = Naming {
             primary: at(port),
             epoch,
@@ -178,22 +178,22 @@ mod tests {
             down_after: None,
             others: None,
         };
-        Some(Answer::Names(naming))
+        Some(SentinelAnswer::Names(naming))
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "a sentinel may be silent")]
-    fn failed(kind: FaultKind, why: &str) -> Option<Answer> {
-        Some(Answer::Failed(Fault::new(kind, why)))
+    fn failed(kind: FaultKind, why: &str) -> Option<SentinelAnswer> {
+        Some(SentinelAnswer::Failed(Fault::new(kind, why)))
     }
 
-    fn all(answers: Vec<Option<Answer>>) -> Answers<'static> {
+    fn all(answers: Vec<Option<SentinelAnswer>>) -> Answers<'static> {
         Answers {
             service: "svc",
             of: ["a", "b", "c", "d", "e"].into_iter().zip(answers).collect(),
         }
     }
 
-    fn found(answers: Vec<Option<Answer>>) -> Result<(u16, u64), (FaultKind, String)> {
+    fn found(answers: Vec<Option<SentinelAnswer>>) -> Result<(u16, u64), (FaultKind, String)> {
         let named = all(answers)
             .primary()
             .map_err(|fault| (fault.kind, fault.why))?;
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_no_time_mends_is_told_from_what_time_mends() {
-        let stranger = || Some(Answer::NoService);
+        let stranger = || Some(SentinelAnswer::NoService);
         let kind = |answers| found(answers).unwrap_err();
         let (unfit, why) = kind(vec![stranger(), stranger(), stranger()]);
         assert!(
@@ -308,7 +308,7 @@ mod tests {
     fn the_longest_age_of_the_latest_epoch_counts() {
         let aged = |epoch, seconds| {
             let age = Duration::from_secs(seconds);
-            Some(Answer::Names(Naming {
+            Some(SentinelAnswer::Names(Naming {
                 primary: at(1),
                 epoch,
                 age,

@@ -52,19 +52,19 @@ pub struct Cluster {
     /// The servers that were named so far. A connection is labelled with one of these.
     sites: Mutex<BTreeMap<Location, Arc<Site>>>,
     /// For a map. An answer serves each caller that came before the question was sent.
-    questions: Questions<Result<Told, Fault>>,
+    questions: Questions<Result<ToldMap, Fault>>,
     /// Connections to members that answered their last question, newest last.
     kept: Mutex<Vec<(Location, Client)>>,
 }
 
 /// A map, and the member that told it.
 #[derive(Clone)]
-struct Told {
+struct ToldMap {
     teller: Location,
     map: Arc<Map>,
 }
 
-impl Told {
+impl ToldMap {
     /// Whether another server than `primary` told it. A seed that the map does not name may be
     /// `primary` by another name.
     fn may_confirm(&self, primary: &Location) -> bool {
@@ -165,12 +165,12 @@ impl Cluster {
             return Confirmation::Present;
         }
         let location = primary.location.clone();
-        let fits = move |told: &Told| {
+        let fits = move |told: &ToldMap| {
             told.may_confirm(&location) && (replicas.is_empty() || replicas.contains(&told.teller))
         };
         match self.asked_from_now(others, fits).await {
             Err(fault) => Confirmation::Unknown(fault),
-            Ok(Told { teller, map }) => {
+            Ok(ToldMap { teller, map }) => {
                 let present = map.primary(slot);
                 if present == Some(&primary.location) {
                     site.clear();
@@ -249,8 +249,8 @@ impl Cluster {
     async fn asked_from_now(
         self: &Arc<Self>,
         members: Vec<Location>,
-        fits: impl Fn(&Told) -> bool + Send + 'static,
-    ) -> Result<Told, Fault> {
+        fits: impl Fn(&ToldMap) -> bool + Send + 'static,
+    ) -> Result<ToldMap, Fault> {
         let cluster = Arc::clone(self);
         let ask = async move { cluster.fetch(members, |_, _| true).await };
         self.questions
@@ -264,7 +264,7 @@ impl Cluster {
         &self,
         members: Vec<Location>,
         is_wanted: impl Fn(&Location, &Map) -> bool,
-    ) -> Result<Told, Fault> {
+    ) -> Result<ToldMap, Fault> {
         let ends = clock::now() + self.limit / 4 * 3;
         let pause = HEAD_START.min(self.limit / 8);
         let (mut asked, mut faults) = (FuturesUnordered::new(), Vec::new());
@@ -280,7 +280,7 @@ impl Cluster {
             match clock::until(until, asked.next()).await {
                 Some(Some((teller, Ok((client, map))))) if is_wanted(&teller, &map) => {
                     self.keep(teller.clone(), client);
-                    return Ok(Told {
+                    return Ok(ToldMap {
                         teller,
                         map: self.adopt(map),
                     });
@@ -469,7 +469,7 @@ mod tests {
             server(2),
         ]);
         let map = Arc::new(Map::read(&Value::Array(vec![range]), &at(1)).unwrap());
-        let told = |teller| Told {
+        let told = |teller| ToldMap {
             teller: at(teller),
             map: Arc::clone(&map),
         };

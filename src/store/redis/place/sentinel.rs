@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::answer::{self, Answer, Naming};
+use super::answer::{self, Naming, SentinelAnswer};
 use super::answers::Answers;
 use super::current::{self, Current};
 use super::questions::Questions;
@@ -46,7 +46,7 @@ pub struct Sentinels {
 #[derive(Clone)]
 struct Round {
     begun: Instant,
-    answers: Arc<[Option<Answer>]>,
+    answers: Arc<[Option<SentinelAnswer>]>,
 }
 
 impl Sentinels {
@@ -149,7 +149,7 @@ impl Sentinels {
 
     /// Asks all sentinels at once. Ends a quarter before the limit, so that the caller says who was
     /// silent, not just that time is over.
-    async fn ask(&self) -> Vec<Option<Answer>> {
+    async fn ask(&self) -> Vec<Option<SentinelAnswer>> {
         let (tell, mut told) = mpsc::unbounded_channel();
         for (number, sentinel) in self.all.iter().enumerate() {
             let (sentinel, tell, service, limit) = (
@@ -166,7 +166,8 @@ impl Sentinels {
                     Box::pin(sentinel.ask(&service, limit)),
                 )
                 .await;
-                let answer = answer.unwrap_or_else(|| Answer::Failed(Fault::timeout(limit)));
+                let answer =
+                    answer.unwrap_or_else(|| SentinelAnswer::Failed(Fault::timeout(limit)));
                 let _ = tell.send((number, answer));
             });
         }
@@ -175,7 +176,7 @@ impl Sentinels {
         let (mut answers, mut named) = (vec![None; self.all.len()], 0);
         let mut ends = clock::now() + self.limit / 4 * 3;
         while let Some(Some((number, answer))) = clock::until(ends, told.recv()).await {
-            named += usize::from(matches!(answer, Answer::Names(_)));
+            named += usize::from(matches!(answer, SentinelAnswer::Names(_)));
             answers[number] = Some(answer);
             if named >= needed {
                 ends = ends.min(clock::now() + SETTLING);
@@ -194,10 +195,10 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    async fn ask(&self, service: &str, limit: Duration) -> Answer {
+    async fn ask(&self, service: &str, limit: Duration) -> SentinelAnswer {
         let connection = match self.connection(limit).await {
             Ok(connection) => connection,
-            Err(fault) => return Answer::Failed(fault),
+            Err(fault) => return SentinelAnswer::Failed(fault),
         };
         let question = |name: &str| {
             let mut command = redis::cmd("SENTINEL");

@@ -19,12 +19,12 @@ const USERS: &str = "/etc/passwd";
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// The names of this machine and of the user.
-pub(super) struct Identity {
+pub(super) struct Caller {
     pub(super) host: String,
     pub(super) user: String,
 }
 
-impl Identity {
+impl Caller {
     /// Returns the names. The user's is that of the environment, else that of the system's file of
     /// users, else its number.
     pub(super) fn new() -> Self {
@@ -42,7 +42,7 @@ impl Identity {
 }
 
 /// `deploy@web1`.
-impl fmt::Display for Identity {
+impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.user, self.host)
     }
@@ -70,15 +70,15 @@ fn name_in(users: &str, uid: Uid) -> Option<String> {
 }
 
 /// Returns an entry for the queue of a lock that no other client has.
-pub(super) fn waiter(lock: &LockSettings, identity: &Identity) -> Waiter {
+pub(super) fn waiter(lock: &LockSettings, caller: &Caller) -> Waiter {
     let since = clock::unix_millis(SystemTime::now());
     let waiter = Waiter {
         id: Uuid::new_v4(),
-        host: identity.host.clone(),
+        host: caller.host.clone(),
         pid: std::process::id(),
         since,
         mode: lock.mode,
-        user: identity.user.clone(),
+        user: caller.user.clone(),
         note: lock.note.clone(),
     };
     waiter.fitted()
