@@ -13,6 +13,7 @@ use crate::job::signals::Signals;
 use crate::lock::key::Key;
 use crate::lock::remains::{Remains, RemainsOptions};
 use crate::settings::{LockSettings, Sources, StoreConfig};
+use crate::store::Feature;
 use crate::text::duration::millis;
 
 pub fn acquire(
@@ -29,7 +30,7 @@ pub fn acquire(
         sources,
         StoreConfig::new,
     )?;
-    settings.place.needs_server("acquire")?;
+    settings.place.needs(Feature::Parking, "acquire")?;
     let [key] = &settings.keys[..] else {
         let why = "acquire takes one lock; rlock run takes several at once";
         return Err(Failure::about(&settings.keys, Outcome::Usage, why).into());

@@ -24,6 +24,7 @@ use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
 use crate::report::{Event, Progress, Reporter, Status, ask, failures, occupied};
 use crate::settings::{self, NodeSettings, Sources};
+use crate::store::Feature;
 use crate::text::is_pattern;
 
 /// Interval at which the nodes are asked whether the holder has released the key.
@@ -41,7 +42,7 @@ struct BreakRequest<'a> {
 
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    reach.place.needs_server("break")?;
+    reach.place.needs(Feature::Parking, "break")?;
     let name = args.key.as_deref().or(args.name.as_deref());
     let name = name
         .ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::exit::{Failure, Outcome, tells_shortage};
+use crate::exit::Failure;
 use crate::hold::observe::Observations;
 use crate::hold::{Nodes, ReleaseOutcome};
 use crate::lock::details::{LONGEST_NOTE, fits};
@@ -16,9 +16,6 @@ use crate::lock::messages::Copies;
 use crate::report::{Event, Reporter, failures};
 use crate::settings::{LockSettings, StoreConfig};
 use crate::store::Store;
-use crate::store::local::LocalStore;
-use crate::store::redis::RedisServer;
-use crate::store::redis::place::Way;
 
 /// Runs `work` to its end, on this thread.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -82,7 +79,9 @@ pub(super) fn warn_of_note(settings: &LockSettings) {
 /// Opens the nodes of each lock. The locks on one server share its connections.
 pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
     let limit = settings.schedule.node_timeout();
-    let stores = stores(&settings.place, limit, settings.keys.len(), settings.copies)?;
+    let stores = settings
+        .place
+        .open(limit, settings.keys.len(), settings.copies)?;
     Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
 }
 
@@ -93,42 +92,12 @@ pub(super) fn open(
     limit: Duration,
     copies: Option<Copies>,
 ) -> Result<Nodes, Failure> {
-    Ok(nodes_of(&stores(place, limit, 1, copies)?))
+    Ok(nodes_of(&place.open(limit, 1, copies)?))
 }
 
 /// Returns nodes for one lock, or for observations of many.
 pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
     stores.iter().map(|store| store.lock()).collect()
-}
-
-/// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that are
-/// asked about at once. Of the writes only those with `copies` count.
-pub(super) fn stores(
-    place: &StoreConfig,
-    limit: Duration,
-    observations: usize,
-    copies: Option<Copies>,
-) -> Result<Vec<Box<dyn Store>>, Failure> {
-    let Some(dir) = place.local() else {
-        let server = |way: &Way| -> Box<dyn Store> {
-            Box::new(RedisServer::new(way, limit, observations).with_copies(copies))
-        };
-        return Ok(place.servers().iter().map(server).collect());
-    };
-    let store = LocalStore::open(dir).map_err(unfit_store)?;
-    Ok(vec![Box::new(store)])
-}
-
-/// Returns the failure of a store that cannot be opened, which says why.
-pub(super) fn unfit_store(why: String) -> Failure {
-    Failure::new(
-        if tells_shortage(&why) {
-            Outcome::System
-        } else {
-            Outcome::Config
-        },
-        why,
-    )
 }
 
 /// Warns of the nodes that refuse rlock while a majority of the others answers.

@@ -16,6 +16,7 @@ use crate::lock::occupant::Occupant;
 use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::report::{Event, failures};
 use crate::settings::{HeldLock, Sources, schedule};
+use crate::store::Feature;
 use crate::text::duration;
 
 /// Time for a release that waits for no reply to be written.
@@ -32,11 +33,12 @@ struct Claimed<'a> {
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let lock = HeldLock::new(&args.held, &args.output, sources)?;
     if sources.typed("fence") {
-        lock.reach.place.needs_server("--fence")?;
+        lock.reach.place.needs(Feature::Parking, "--fence")?;
     }
     // On this machine alone all locks share one counter, and the fence in the environment came with
     // the token.
-    let fence = args.fence.filter(|_| lock.reach.place.local().is_none());
+    let has_own_fence = lock.reach.place.has(Feature::Parking);
+    let fence = args.fence.filter(|_| has_own_fence);
     let at_least = args.at_least.unwrap_or_default();
     match block_on(async { Ok(Claimed::open(&lock)?.check(fence, at_least).await) })? {
         Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
@@ -47,7 +49,7 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 /// Compare and extend, on a majority.
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let mut lock = HeldLock::new(&args.held, &args.output, sources)?;
-    lock.reach.place.needs_server("renew")?;
+    lock.reach.place.needs(Feature::Parking, "renew")?;
     let node_timeout = lock.reach.copied(args.held.nodes.node_timeout, args.copies);
     let fit = |ttl: Duration| {
         let options = ScheduleOptions {
@@ -64,7 +66,7 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 /// Compare and delete.
 pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let lock = HeldLock::new(&args.held, &args.output, sources)?;
-    lock.reach.place.needs_server("release")?;
+    lock.reach.place.needs(Feature::Parking, "release")?;
     block_on(async { Ok(Claimed::open(&lock)?.release().await?) })
 }
 

@@ -16,6 +16,7 @@ use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{LONGEST_TTL, Schedule, ScheduleError, ScheduleOptions, millis_up};
 use crate::lock::token::Token;
 use crate::report::Reporter;
+use crate::store::Feature;
 use crate::text::duration;
 
 /// Limit for an exchange with `--fsync`, unless one is given. A server with `appendfsync everysec`
@@ -99,27 +100,40 @@ impl LockSettings {
         let mode = mode(args, sources)?;
         let wait = wait(args, sources)?;
         let of_rlock = [
-            ("--supersede", args.supersede),
-            ("--hold-at-least", !remains.hold_at_least.is_zero()),
-            ("--lock-delay", !remains.lock_delay.is_zero()),
-            ("--once", remains.once.is_some()),
+            ("--supersede", Feature::Supersede, args.supersede),
+            (
+                "--hold-at-least",
+                Feature::Parking,
+                !remains.hold_at_least.is_zero(),
+            ),
+            (
+                "--lock-delay",
+                Feature::Parking,
+                !remains.lock_delay.is_zero(),
+            ),
+            ("--once", Feature::Once, remains.once.is_some()),
         ];
         let of_servers = [
-            ("--as redisson", args.form == Form::Redisson),
+            (
+                "--as redisson",
+                Feature::OtherForms,
+                args.form == Form::Redisson,
+            ),
             (
                 "--wait-replicas",
+                Feature::Copies,
                 args.copies
                     .wait_replicas
                     .is_some_and(|replicas| replicas > 0),
             ),
-            ("--fsync", args.copies.fsync),
+            ("--fsync", Feature::Copies, args.copies.fsync),
         ];
         if args.form == Form::Redisson && mode != Mode::Exclusive {
             return Err(usage(
                 "--as redisson is for exclusive locks: its clients know no other kind",
             ));
         }
-        if let Some(option) = first(&of_rlock).filter(|_| args.form == Form::Redisson) {
+        if let Some((option, _)) = first(&of_rlock).filter(|_| args.form == Form::Redisson) {
             let why = "it is for a lock that is held and released";
             return Err(usage(format!(
                 "--as redisson and {option} contradict each other: {why}"
@@ -133,7 +147,7 @@ impl LockSettings {
         let place = place(&args.nodes, sources)?;
         first(&of_servers)
             .or(first(&of_rlock))
-            .map_or(Ok(()), |option| place.needs_server(option))?;
+            .map_or(Ok(()), |(option, feature)| place.needs(feature, option))?;
         check_remains(remains, &keys, mode, schedule)?;
         let note = args
             .note
@@ -158,11 +172,11 @@ impl LockSettings {
     }
 }
 
-/// Returns the first option that is given.
-fn first(options: &[(&'static str, bool)]) -> Option<&'static str> {
+/// Returns the first option that is given, with the feature that it needs.
+fn first(options: &[(&'static str, Feature, bool)]) -> Option<(&'static str, Feature)> {
     options
         .iter()
-        .find_map(|(option, is_given)| is_given.then_some(*option))
+        .find_map(|(option, feature, is_given)| is_given.then_some((*option, *feature)))
 }
 
 /// Refuses times that no server can keep, and `--once` where more than one run may succeed at a

@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::lock::{copies, node_timeout};
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
-use crate::exit::Failure;
+use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
 use crate::store::address::{Address, LocalDir, joined};
 use crate::store::examine::Grant;
-use crate::store::redis::acl;
+use crate::store::local::{self, LocalStore};
 use crate::store::redis::place::Way;
+use crate::store::redis::{self, RedisServer, acl};
+use crate::store::{Feature, Store};
 
 /// Most nodes that are accepted.
 const MOST_NODES: usize = 9;
@@ -54,26 +56,34 @@ impl StoreConfig {
         }
     }
 
-    /// The servers; none for a lock on this machine alone.
-    pub fn servers(&self) -> &[Way] {
+    /// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that
+    /// are asked about at once. Of the writes only those with `copies` count.
+    pub fn open(
+        &self,
+        limit: Duration,
+        observations: usize,
+        copies: Option<Copies>,
+    ) -> Result<Vec<Box<dyn Store>>, Failure> {
         match self {
-            Self::Servers(servers) => servers,
-            Self::Local(_) => &[],
-        }
-    }
-
-    /// The directory of a lock on this machine alone.
-    pub fn local(&self) -> Option<Option<&LocalDir>> {
-        match self {
-            Self::Servers(_) => None,
-            Self::Local(dir) => Some(dir.as_ref()),
+            Self::Servers(ways) => {
+                let server = |way: &Way| -> Box<dyn Store> {
+                    Box::new(RedisServer::new(way, limit, observations).with_copies(copies))
+                };
+                Ok(ways.iter().map(server).collect())
+            }
+            Self::Local(dir) => {
+                let store = LocalStore::open(dir.as_ref()).map_err(unfit)?;
+                Ok(vec![Box::new(store)])
+            }
         }
     }
 
     /// The servers' addresses without passwords, separated by commas.
     pub fn shown(&self) -> String {
-        self.servers()
-            .iter()
+        let Self::Servers(ways) = self else {
+            return String::new();
+        };
+        ways.iter()
             .map(Way::to_string)
             .collect::<Vec<_>>()
             .join(",")
@@ -88,17 +98,35 @@ impl StoreConfig {
         }
     }
 
-    /// Refuses `local` for the subcommand or option `what`: such a lock ends with the process that
-    /// holds it.
-    pub fn needs_server(&self, what: &str) -> Result<(), Failure> {
-        match self {
-            Self::Servers(_) => Ok(()),
-            Self::Local(_) => {
-                let why = "a lock on this machine alone ends with the rlock that holds it";
-                Err(usage(format!("{what} needs a server: {why}")))
-            }
-        }
+    /// Whether the store has the feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.lacks(feature).is_none()
     }
+
+    /// Refuses a store without the feature that the subcommand or option `what` needs.
+    pub fn needs(&self, feature: Feature, what: &str) -> Result<(), Failure> {
+        self.lacks(feature)
+            .map_or(Ok(()), |why| Err(usage(format!("{what} {why}"))))
+    }
+
+    fn lacks(&self, feature: Feature) -> Option<&'static str> {
+        let lacking = match self {
+            Self::Servers(_) => redis::LACKING,
+            Self::Local(_) => local::LACKING,
+        };
+        let row = lacking.iter().find(|(lacks, _)| *lacks == feature);
+        row.map(|(_, why)| *why)
+    }
+}
+
+/// Returns the failure of a store that cannot be opened, which says why.
+fn unfit(why: String) -> Failure {
+    let outcome = if tells_shortage(&why) {
+        Outcome::System
+    } else {
+        Outcome::Config
+    };
+    Failure::new(outcome, why)
 }
 
 /// [`StoreConfig::new`], or [`StoreConfig::kind`].

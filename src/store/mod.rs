@@ -173,3 +173,23 @@ pub enum Wakes {
     /// It refuses.
     Denied,
 }
+
+/// A feature that a kind of store may lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Feature {
+    /// A lock may outlive the process that took it, and is known by its token.
+    Parking,
+    /// A later waiter may end the earlier ones.
+    Supersede,
+    /// The last success is recorded, to be skipped by others.
+    Once,
+    /// A grant may wait for copies of what was written.
+    Copies,
+    /// A lock may have the form of another client's.
+    OtherForms,
+    /// All locks can be listed.
+    Listing,
+}
+
+/// The features that a kind of store lacks, with the end of a sentence that begins with the option.
+pub type Lacking = &'static [(Feature, &'static str)];

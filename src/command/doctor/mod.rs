@@ -8,7 +8,7 @@ mod trial;
 
 use futures_util::future::join_all;
 
-use super::common::{block_on, print, stores};
+use super::common::{block_on, print};
 use crate::cli::subcommands::DoctorArgs;
 use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
@@ -39,7 +39,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let mut report = block_on(async {
-        let stores = stores(&reach.place, limit, 1, None)?;
+        let stores = reach.place.open(limit, 1, None)?;
         let plan = Plan {
             keys,
             nodes: stores.len(),

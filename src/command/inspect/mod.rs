@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
-use super::common::{block_on, nodes_of, print, stores, unanswered};
+use super::common::{block_on, nodes_of, print, unanswered};
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -22,7 +22,7 @@ use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
 use crate::report::{ProgressForm, Status, StatusLine, failures};
 use crate::settings::{self, NodeSettings, Sources};
-use crate::store::{Look, Store};
+use crate::store::{Feature, Look, Store};
 use crate::text;
 use crate::text::{escape, is_pattern};
 
@@ -64,7 +64,9 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     let reach = NodeSettings::new(&args.nodes, sources)?;
     let selection = Selection::new(args)?;
     if !selection.patterns.is_empty() {
-        reach.place.needs_server("inspect without a lock's name")?;
+        reach
+            .place
+            .needs(Feature::Listing, "inspect without a lock's name")?;
     }
     let form = args
         .output
@@ -138,7 +140,7 @@ impl View {
         selection: &Selection,
         with_line: bool,
     ) -> anyhow::Result<Self> {
-        let stores = stores(&reach.place, reach.limit, AT_ONCE, None)?;
+        let stores = reach.place.open(reach.limit, AT_ONCE, None)?;
         let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;

@@ -32,6 +32,7 @@ use crate::lock::token::Token;
 use crate::metrics::{self, RunEnd, RunState};
 use crate::report::{self, Event};
 use crate::settings::{LockSettings, RunSettings, Sources};
+use crate::store::Feature;
 use crate::text::duration::millis;
 
 /// Longest time for which a release is repeated.
@@ -67,7 +68,7 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
 /// Whether a guard gives these locks back. One on this machine ends with the guard, which has its
 /// descriptor. With --lock-delay the lock outlasts a killed rlock.
 pub(super) fn gives_back(lock: &LockSettings) -> bool {
-    lock.place.local().is_none() && lock.schedule.term().lock_delay().is_zero()
+    lock.place.has(Feature::Parking) && lock.schedule.term().lock_delay().is_zero()
 }
 
 /// Returns the run whose command the guard has killed, and which ran since then.

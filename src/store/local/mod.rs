@@ -30,8 +30,8 @@ use self::held::Held;
 use self::watch::{Awaited, Watch};
 use super::address::LocalDir;
 use super::{
-    Answer, Claim, Examination, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pending,
-    Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Examination, Fault, FaultKind, Feature, ForceUnlock, Heal, Hint, Lacking, Look,
+    Node, Pending, Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::blocker::Reservation;
@@ -59,6 +59,19 @@ const BRIEF: Duration = Duration::from_micros(100);
 /// Time for which a new holder has no watch. To begin one delays the command, and the kernel takes
 /// some ten milliseconds to close it.
 const UNWATCHED: Duration = Duration::from_millis(500);
+
+/// The features that a directory of locks lacks.
+pub const LACKING: Lacking = &[
+    (Feature::Parking, ENDS_WITH_US),
+    (Feature::Supersede, ENDS_WITH_US),
+    (Feature::Once, ENDS_WITH_US),
+    (Feature::Copies, ENDS_WITH_US),
+    (Feature::OtherForms, ENDS_WITH_US),
+    (Feature::Listing, ENDS_WITH_US),
+];
+
+const ENDS_WITH_US: &str =
+    "needs a server: a lock on this machine alone ends with the rlock that holds it";
 
 /// A directory of locks.
 pub struct LocalStore {

@@ -61,7 +61,7 @@ use listeners::Words;
 use pool::Pool;
 use requests::{PendingReply, Reply, Requests};
 use script::{KEEP, KEEP_MEMBER};
-pub use server::RedisServer;
+pub use server::{LACKING, RedisServer};
 use state::Subscription;
 
 /// Bytes of the queue that an observation may return, for each waiter that is asked for.

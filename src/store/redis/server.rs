@@ -10,10 +10,13 @@ use super::{RedisNode, examine, scan};
 use crate::lock::messages::Copies;
 use crate::store::examine::{Examination, Plan};
 use crate::store::redis::place::{Place, Way};
-use crate::store::{Fault, Listing, Node, Pages, Pending, Store};
+use crate::store::{Fault, Lacking, Listing, Node, Pages, Pending, Store};
 
 /// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
 const OBSERVATION_ROOM: usize = 72 * 1024;
+
+/// The features that servers lack.
+pub const LACKING: Lacking = &[];
 
 /// A server, whose connections are shared by the locks on it.
 pub struct RedisServer {
