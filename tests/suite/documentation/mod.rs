@@ -1,6 +1,11 @@
-//! README and `docs/`: their links lead somewhere, their command lines are understood, and
-//! `examples`, `help` and `transcript` run those that can be run.
+//! README and `docs/`: their links lead somewhere, and their command lines are understood and run.
+//!
+//! 1. `commands` runs the blocks of scripts, and of files of other tools.
+//! 2. `transcript` plays what terminals show.
+//! 3. `help` runs the examples of help, which are those of the reference.
+//! 4. `examples` looks closer at some of them.
 
+mod commands;
 mod examples;
 mod help;
 mod transcript;
@@ -61,22 +66,35 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|rest| Some(rest.split_once(')')?.0))
 }
 
-/// Fenced blocks: the language, and the lines.
-fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
-    let mut blocks = Vec::new();
-    let mut open = false;
-    for line in text.lines() {
-        match line.trim_start().strip_prefix("```") {
+/// A fenced block of a page.
+struct Block<'a> {
+    /// Number of its first line.
+    line: usize,
+    language: &'a str,
+    /// The last line before it that is not empty: a comment may be about it.
+    before: &'a str,
+    lines: Vec<&'a str>,
+}
+
+fn blocks(text: &str) -> Vec<Block<'_>> {
+    let mut blocks: Vec<Block<'_>> = Vec::new();
+    let (mut is_open, mut before) = (false, "");
+    for (line, text) in (1..).zip(text.lines()) {
+        match text.trim_start().strip_prefix("```") {
             Some(language) => {
-                open = !open;
-                if open {
-                    blocks.push((language, Vec::new()));
+                is_open = !is_open;
+                if is_open {
+                    let lines = Vec::new();
+                    blocks.push(Block {
+                        line: line + 1,
+                        language,
+                        before,
+                        lines,
+                    });
                 }
             }
-            None if open => blocks
-                .last_mut()
-                .into_iter()
-                .for_each(|(_, lines)| lines.push(line)),
+            None if is_open => blocks.last_mut().expect("a block").lines.push(text),
+            None if !text.is_empty() => before = text,
             None => {}
         }
     }
@@ -86,11 +104,12 @@ fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
 /// The block of `page` that has `words` in it, as a script.
 fn script(page: &str, words: &str) -> String {
     let text = read(Path::new(page));
-    let found = blocks(&text)
+    let mut found = blocks(&text)
         .into_iter()
-        .map(|(_, lines)| lines.join("\n"))
-        .find(|block| block.contains(words));
-    found.unwrap_or_else(|| panic!("{page} has no block with {words}"))
+        .map(|block| block.lines.join("\n"));
+    found
+        .find(|block| block.contains(words))
+        .unwrap_or_else(|| panic!("{page} has no block with {words}"))
 }
 
 #[test]
@@ -325,11 +344,11 @@ fn command_lines(line: &str) -> Vec<Vec<String>> {
 fn every_command_line_is_understood() {
     let mut understood = 0;
     for (page, text) in pages() {
-        for (_, lines) in blocks(&text)
+        for block in blocks(&text)
             .into_iter()
-            .filter(|(language, _)| !matches!(*language, "json" | "dockerfile" | ""))
+            .filter(|block| !matches!(block.language, "json" | "dockerfile" | ""))
         {
-            for mut command in lines.into_iter().flat_map(command_lines) {
+            for mut command in block.lines.into_iter().flat_map(command_lines) {
                 // What a holder needs to know is in the environment there.
                 let token = "2e21bcac-3b25-4678-9f07-0d7696bb22a5";
                 if let Some(word) = command.iter_mut().find(|word| *word == "$token") {
