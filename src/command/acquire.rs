@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::acquisition::{self, Acquired, Purpose};
-use super::common::{block_on, open_each, report_releases, warn_of_note, write_all};
+use super::acquisition;
+use super::common::{block_on, write_all};
+use super::cover::Cover;
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
@@ -11,7 +12,6 @@ use crate::hold::holdings::Holdings;
 use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
 use crate::lock::key::Key;
-use crate::lock::remains::{Remains, RemainsOptions};
 use crate::settings::{LockSettings, Sources, StoreConfig};
 use crate::store::Feature;
 use crate::text::duration::millis;
@@ -22,14 +22,7 @@ pub fn acquire(
     inherited: &Inherited,
 ) -> anyhow::Result<Outcome> {
     let format = args.format;
-    let settings = LockSettings::new(
-        &args.lock,
-        None,
-        RemainsOptions::default(),
-        &args.output,
-        sources,
-        StoreConfig::new,
-    )?;
+    let settings = LockSettings::new(&args.lock, &args.output, None, sources, StoreConfig::new)?;
     settings.place.needs(Feature::Parking, "acquire")?;
     let [key] = &settings.keys[..] else {
         let why = "acquire takes one lock; rlock run takes several at once";
@@ -39,7 +32,6 @@ pub fn acquire(
         let why = "a shell could read this key as something else; use --format json";
         return Err(Failure::about(key, Outcome::Usage, why).into());
     }
-    warn_of_note(&settings);
     block_on(take(&settings, key, inherited, format))
 }
 
@@ -50,36 +42,24 @@ async fn take(
     format: Format,
 ) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
-    let nodes = open_each(settings)?;
-    let holdings = match acquisition::take(
-        &nodes,
-        settings,
-        Purpose::Steps,
-        &mut signals,
-        &mut Alarm::new()?,
-    )
-    .await?
-    {
-        Acquired::Won(holdings) => holdings,
-        Acquired::Over(outcome) => return Ok(outcome),
-        // Only a command can run under an outer lock.
-        Acquired::Nested(..) => return Ok(Outcome::Bug),
+    let mut alarm = Alarm::new()?;
+    let cover = match acquisition::take(settings, None, &mut signals, &mut alarm).await? {
+        Ok(cover) => cover,
+        Err(outcome) => return Ok(outcome),
+    };
+    // Only a command can run under an outer lock.
+    let Cover::Own(holdings) = &cover else {
+        return Ok(Outcome::Bug);
     };
     holdings.leave_queues().await;
     // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
-        report_releases(
-            &settings.report,
-            &holdings.release(&Remains::default()).await,
-        );
+        cover.give_up(&settings.report).await;
         return Ok(acquisition::ended_by(caught));
     }
-    let shown = shown(format, key, &holdings).unwrap_or_default();
+    let shown = shown(format, key, holdings).unwrap_or_default();
     if let Err(error) = write_all(shown.as_bytes()) {
-        report_releases(
-            &settings.report,
-            &holdings.release(&Remains::default()).await,
-        );
+        cover.give_up(&settings.report).await;
         let why = format!("cannot print the token: {error}; the lock is released");
         return Err(Failure::about(key, Outcome::Output, why).into());
     }

@@ -5,39 +5,32 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 
-use super::caller::{Caller, waiter};
-use super::run::{joining, report_change};
+use uuid::Uuid;
+
+use super::caller::Caller;
+use super::common::open_each;
+use super::cover::{Cover, report_change};
+use super::joining;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
-use crate::hold::Nodes;
 use crate::hold::holding::Change;
-use crate::hold::holdings::{self, Holdings, Taken};
+use crate::hold::holdings::{self, Taken};
 use crate::hold::wait::Claimant;
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::policy::CaughtSignal;
 use crate::job::signals::Signals;
-use crate::lock::details::Details;
+use crate::lock::details::{Details, LONGEST_NOTE, fits};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::messages::{Claim, Form};
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
-use crate::lock::waiting::{Blocked, Notice, Reason, Unjoined, WaitOptions, Waiting};
+use crate::lock::waiting::{Blocked, Notice, Reason, Unjoined, Waiting};
 use crate::report::{Event, Manager, Progress, Status, failures};
 use crate::settings::LockSettings;
 use crate::text::duration;
-
-/// The use of a lock.
-#[derive(Clone, Copy)]
-pub(super) enum Purpose<'a> {
-    /// A command with this name, which ends before the lock can pass on. If rlock dies, the guard
-    /// releases what rlock had asked for.
-    Command(&'a str, &'a Guard),
-    /// Work that no process of rlock knows of (`acquire`).
-    Steps,
-}
 
 /// Time that the nodes get to answer before the status line says that they have not.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -45,62 +38,46 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Time for which a wait without a status line tells nothing of nodes that do not answer.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// The end of a wait.
-pub(super) enum Acquired {
-    /// The locks are held.
-    Won(Holdings),
-    /// An outer rlock holds them, and lets the command run under them. With the holder of each.
-    Nested(OuterRun, Vec<Occupant>),
-    /// The locks are not held, and everything has been said.
-    Over(Outcome),
-}
-
-/// Waits for the locks as `--wait` says; `nodes` are those of each lock. Except with the locks,
-/// nothing of the wait is left on the nodes.
+/// Waits for the locks as `--wait` says. Returns the locks under which the command may run, or how
+/// rlock ends: everything has been said then, and nothing of the wait is left on the nodes. If rlock
+/// dies, `guard` releases what rlock had asked for; `acquire` has none.
 pub(super) async fn take(
-    nodes: &[Nodes],
     lock: &LockSettings,
-    purpose: Purpose<'_>,
+    guard: Option<&Guard>,
     signals: &mut Signals,
     alarm: &mut Alarm,
-) -> anyhow::Result<Acquired> {
+) -> anyhow::Result<Result<Cover, Outcome>> {
+    if lock
+        .note
+        .as_deref()
+        .is_some_and(|note| !fits(note, LONGEST_NOTE))
+    {
+        lock.report.say(&Event::NoteCut {
+            limit: LONGEST_NOTE,
+        });
+    }
+    let nodes = open_each(lock)?;
     let covering = tokio::select! {
         biased;
-        caught = terminating(signals) => return Ok(Acquired::Over(ended_by(caught))),
-        covering = joining::covering(nodes, lock) => covering?,
+        caught = terminating(signals) => return Ok(Err(ended_by(caught))),
+        covering = joining::covering(&nodes, lock) => covering?,
     };
-    let options = WaitOptions {
-        quorum: nodes[0].quorum(),
-        wait: lock.wait,
-        supersede: lock.supersede,
-        schedule: lock.schedule,
-        restart_guard: lock.restart_guard,
-        outer: lock.outer.clone(),
-        for_command: matches!(purpose, Purpose::Command(..)),
-    };
-    // Before the status line, which is due a whole second later and shows whole seconds.
-    let caller = Caller::new();
-    let first = waiter(lock, &caller);
-    let since = first.since;
-    let begun = clock::now();
-    let waiting = Waiting::new(options, first, begun);
-    let progress = Progress::new(&lock.report);
-    let manager = Manager::of_environment().filter(|_| matches!(purpose, Purpose::Command(..)));
     let mut client = Acquirer {
         lock,
         which: 0,
         covering,
-        purpose,
-        caller,
-        nodes: nodes[0].len(),
-        since,
-        progress,
-        manager,
-        begun,
+        guard,
+        // Before the status line, which is due a whole second later and shows whole seconds.
+        caller: Caller::new(),
+        since: clock::unix_millis(SystemTime::now()),
+        begun: clock::now(),
+        progress: Progress::new(&lock.report),
+        manager: Manager::of_environment().filter(|_| lock.waiting.for_command),
         unheard: 0,
         has_told_of_nodes: false,
         asked: None,
     };
+    let waiting = Waiting::new(lock.waiting.clone(), client.waiter(), client.begun);
     let changed = |which: usize, change: &Change| {
         let report = lock.report.of(&lock.keys[which]);
         if let Change::Lost(_) = change {
@@ -109,40 +86,37 @@ pub(super) async fn take(
         report_change(&report, change);
     };
     let cancelled = &mut async || terminating(signals).await;
-    Ok(
-        match holdings::take(nodes, waiting, &mut client, alarm, changed, cancelled).await? {
-            Taken::Held(holdings, after) => {
-                for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
-                    lock.report.of(key).say(&Event::Acquired { fence, after });
-                }
-                client.progress.acquired(&lock.report, after);
-                Acquired::Won(holdings)
+    let taken = holdings::take(&nodes, waiting, &mut client, alarm, changed, cancelled).await?;
+    Ok(match taken {
+        Taken::Held(holdings, after) => {
+            for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
+                lock.report.of(key).say(&Event::Acquired { fence, after });
             }
-            Taken::Joined(outer, holder) => {
-                let holders = if client.covering.is_empty() {
-                    vec![*holder]
-                } else {
-                    client.covering
-                };
-                for (key, occupant) in lock.keys.iter().zip(&holders) {
-                    lock.report.of(key).say(&Event::Nested { occupant });
-                }
-                Acquired::Nested(outer, holders)
+            client.progress.acquired(&lock.report, after);
+            Ok(Cover::Own(holdings))
+        }
+        Taken::Joined(outer, holder) => {
+            let holders = if client.covering.is_empty() {
+                vec![*holder]
+            } else {
+                client.covering
+            };
+            for (key, occupant) in lock.keys.iter().zip(&holders) {
+                lock.report.of(key).say(&Event::Nested { occupant });
             }
-            Taken::Cancelled(caught) => Acquired::Over(ended_by(caught)),
-            Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
-                if lock.report.quiet =>
-            {
-                Acquired::Over(Outcome::Busy(lock.busy_code))
-            }
-            Taken::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => {
-                Acquired::Over(Outcome::Superseded)
-            }
-            Taken::GaveUp(which, reason) => {
-                return Err(failure(lock, which, &nodes[which], &reason).into());
-            }
-        },
-    )
+            Ok(Cover::Outer(outer, holders))
+        }
+        Taken::Cancelled(caught) => Err(ended_by(caught)),
+        Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
+            if lock.report.quiet =>
+        {
+            Err(Outcome::Busy(lock.busy_code))
+        }
+        Taken::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => Err(Outcome::Superseded),
+        Taken::GaveUp(which, reason) => {
+            return Err(failure(lock, &reason).of(&lock.keys[which]).into());
+        }
+    })
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.
@@ -166,8 +140,8 @@ pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
     }
 }
 
-fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) -> Failure {
-    let failure = match reason {
+fn failure(lock: &LockSettings, reason: &Reason) -> Failure {
+    match reason {
         Reason::Blocked(blocked @ (Blocked::Busy(_) | Blocked::Split(..))) => {
             failures::busy(blocked, lock.mode, lock.busy_code)
         }
@@ -175,15 +149,14 @@ fn failure(lock: &LockSettings, which: usize, nodes: &Nodes, reason: &Reason) ->
             failures::unreachable(blocked)
         }
         Reason::Superseded(newer) => failures::superseded(newer),
-        Reason::Refused(faults) => failures::no_majority(faults, nodes.quorum()),
+        Reason::Refused(faults) => failures::no_majority(faults, lock.waiting.quorum),
         Reason::Unfit(node, fault) => failures::unfit(node, fault),
         Reason::OuterUnreachable(holder) => {
             let why = "this is part of its command, but that rlock cannot be reached from here (another host, container or user)";
             let remedy = "run the command without rlock run, and ask rlock check first";
             failures::forbidden_by(holder, format!("{}: {why}; {remedy}", holder.named()))
         }
-    };
-    failure.of(&lock.keys[which])
+    }
 }
 
 /// This rlock, as the wait needs it.
@@ -193,10 +166,8 @@ struct Acquirer<'a> {
     which: usize,
     /// The holders of several locks, if outer rlocks hold all of them.
     covering: Vec<Occupant>,
-    purpose: Purpose<'a>,
+    guard: Option<&'a Guard>,
     caller: Caller,
-    /// Number of nodes.
-    nodes: usize,
     /// Begin of the wait, unix time in ms.
     since: u64,
     progress: Progress,
@@ -223,7 +194,7 @@ impl Claimant for Acquirer<'_> {
         let now = SystemTime::now();
         let token = Token::fresh();
         self.asked = Some(clock::now());
-        if let Purpose::Command(_, guard) = self.purpose {
+        if let Some(guard) = self.guard {
             // If rlock dies from here on, its guard releases the lock.
             guard.may_hold(self.which, token.as_uuid());
         }
@@ -232,7 +203,7 @@ impl Claimant for Acquirer<'_> {
             token,
             details: self.details(now).fitted(),
             fence_hint: fence::hint(now),
-            term: self.lock.schedule.term(),
+            term: self.lock.schedule().term(),
             min_uptime,
             ticket,
             index: self
@@ -241,21 +212,27 @@ impl Claimant for Acquirer<'_> {
                 .number()
                 .map_or(0, |slots| fastrand::u16(1..=slots)),
             is_exact: false,
-            outer: self.lock.outer.tokens(),
+            outer: self.lock.waiting.outer.tokens(),
         }
     }
 
     fn undone(&mut self) {
-        if let Purpose::Command(_, guard) = self.purpose {
+        if let Some(guard) = self.guard {
             guard.does_not_hold(self.which);
         }
     }
 
     fn waiter(&mut self) -> Waiter {
-        Waiter {
+        let waiter = Waiter {
+            id: Uuid::new_v4(),
+            host: self.caller.host.clone(),
+            pid: std::process::id(),
             since: self.since,
-            ..waiter(self.lock, &self.caller)
-        }
+            mode: self.lock.mode,
+            user: self.caller.user.clone(),
+            note: self.lock.note.clone(),
+        };
+        waiter.fitted()
     }
 
     async fn join(
@@ -272,7 +249,7 @@ impl Claimant for Acquirer<'_> {
         if self.which > 0 || holders.len() < self.lock.keys.len() {
             return Err(failures::partly_covered(holder).of(key).into());
         }
-        Ok(joining::join(key, self.lock, self.purpose, holders).await?)
+        Ok(joining::join(key, self.lock, holders).await?)
     }
 
     fn say(&mut self, notice: &Notice) {
@@ -335,22 +312,19 @@ impl Claimant for Acquirer<'_> {
 
 impl Acquirer<'_> {
     fn details(&self, now: SystemTime) -> Details {
-        let (cmd, kept) = match self.purpose {
-            Purpose::Command(name, _) => (name.to_owned(), true),
-            Purpose::Steps => ("acquire".to_owned(), false),
-        };
+        let kept = self.lock.waiting.for_command;
         Details {
             mode: self.lock.mode,
             host: self.caller.host.clone(),
             pid: kept.then(std::process::id),
             user: self.caller.user.clone(),
             since: clock::unix_millis(now),
-            cmd,
+            cmd: self.lock.name.clone(),
             note: self.lock.note.clone(),
             kept,
-            ttl: duration::millis(self.lock.schedule.term().ttl()),
-            delay: duration::millis(self.lock.schedule.term().lock_delay()),
-            n: self.nodes,
+            ttl: duration::millis(self.lock.schedule().term().ttl()),
+            delay: duration::millis(self.lock.schedule().term().lock_delay()),
+            n: self.lock.waiting.quorum.total(),
             as_redisson: self.lock.form == Form::Redisson,
             ..Details::default()
         }

@@ -2,14 +2,8 @@
 
 use std::fmt;
 use std::io::Read;
-use std::time::SystemTime;
 
 use nix::unistd::Uid;
-use uuid::Uuid;
-
-use crate::clock;
-use crate::lock::queue::Waiter;
-use crate::settings::LockSettings;
 
 /// The system's file of users. Not getpwuid(3): a directory service that hangs must not keep a job
 /// from running.
@@ -67,21 +61,6 @@ fn name_in(users: &str, uid: Uid) -> Option<String> {
         let name = fields.next().filter(|name| !name.is_empty())?;
         (fields.nth(1)? == number).then(|| name.to_owned())
     })
-}
-
-/// Returns an entry for the queue of a lock that no other client has.
-pub(super) fn waiter(lock: &LockSettings, caller: &Caller) -> Waiter {
-    let since = clock::unix_millis(SystemTime::now());
-    let waiter = Waiter {
-        id: Uuid::new_v4(),
-        host: caller.host.clone(),
-        pid: std::process::id(),
-        since,
-        mode: lock.mode,
-        user: caller.user.clone(),
-        note: lock.note.clone(),
-    };
-    waiter.fitted()
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@ use std::time::Duration;
 use tokio::runtime;
 
 use crate::exit::Failure;
+use crate::hold::Nodes;
 use crate::hold::observe::Observations;
-use crate::hold::{Nodes, ReleaseOutcome};
-use crate::lock::details::{LONGEST_NOTE, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
@@ -63,22 +62,9 @@ pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Resul
     })
 }
 
-/// Warns of a `--note` that is too long.
-pub(super) fn warn_of_note(settings: &LockSettings) {
-    if settings
-        .note
-        .as_deref()
-        .is_some_and(|note| !fits(note, LONGEST_NOTE))
-    {
-        settings.report.say(&Event::NoteCut {
-            limit: LONGEST_NOTE,
-        });
-    }
-}
-
 /// Opens the nodes of each lock. The locks on one server share its connections.
 pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
-    let limit = settings.schedule.node_timeout();
+    let limit = settings.schedule().node_timeout();
     let stores = settings
         .place
         .open(limit, settings.keys.len(), settings.copies)?;
@@ -107,28 +93,5 @@ pub(super) fn warn_of_refusals(report: &Reporter, faults: &Faults) {
             node: &refusal.name,
             fault: &refusal.fault,
         });
-    }
-}
-
-/// Reports the outcomes of the releases of all locks of `report`.
-pub(super) fn report_releases(report: &Reporter, freed: &[ReleaseOutcome]) {
-    for (key, freed) in report.keys.iter().zip(freed) {
-        report_release(&report.of(key), freed);
-    }
-}
-
-/// Reports the outcome of a release.
-pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
-    match freed {
-        ReleaseOutcome::Ours => report.say(&Event::Released),
-        ReleaseOutcome::NotOurs(_) => report.say(&Event::NothingToRelease),
-        ReleaseOutcome::Unconfirmed(faults) => {
-            for there in faults.iter() {
-                report.say(&Event::NotReleased {
-                    node: &there.name,
-                    why: &there.fault.why,
-                });
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The subcommands, one public module each. The private modules are shared:
 //!
-//! * the way to the locks ([`acquisition`]), under which name ([`caller`])
+//! * the way to the locks ([`acquisition`]), our own or an outer run's ([`joining`]), under which
+//!   name ([`caller`]), and what covers the command then ([`cover`])
 //! * the nodes, the runtime, output on stdout and failures ([`common`])
 
 pub mod acquire;
@@ -9,10 +10,12 @@ pub mod break_lock;
 mod caller;
 mod common;
 pub mod config;
+mod cover;
 pub mod doctor;
 pub mod generate;
 pub mod held;
 pub mod inspect;
+mod joining;
 pub mod run;
 
 use crate::cli::Command;

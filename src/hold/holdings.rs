@@ -9,6 +9,7 @@
 //! 4. Once all are held, the loss of one is the loss of all. `lock::lease` tells what a change of
 //!    one means for the others.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -19,9 +20,10 @@ use super::holding::{Change, Holding};
 use super::wait::{Claimant, Waited, wait};
 use super::{Nodes, ReleaseOutcome};
 use crate::clock::{self, Alarm};
-use crate::lock::fault::Fault;
+use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::last::Entry;
 use crate::lock::lease::Leases;
 use crate::lock::occupant::Occupant;
 use crate::lock::remains::Remains;
@@ -194,6 +196,17 @@ impl Holdings {
             lock,
             change,
             deadline,
+        }
+    }
+
+    /// Asks the nodes for a success under the first lock; see [`Holding::run_before`].
+    pub async fn run_before(
+        &self,
+        within: Duration,
+    ) -> io::Result<Result<Option<Box<Entry>>, Faults>> {
+        match self.held.first() {
+            Some(holding) => holding.run_before(within).await,
+            None => Ok(Ok(None)),
         }
     }
 

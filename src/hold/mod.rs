@@ -9,7 +9,6 @@ pub mod attempt;
 pub mod holding;
 pub mod holdings;
 pub mod observe;
-pub mod once;
 pub mod outside;
 pub mod scan;
 pub mod wait;

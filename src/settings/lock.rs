@@ -2,51 +2,45 @@
 
 use std::time::Duration;
 
-use super::store::FindPlace;
-use super::{NodeSettings, Sources, StoreConfig, usage};
+use super::store::{FindPlace, copies, node_timeout};
+use super::{NodeSettings, Sources, StoreConfig, command_name, usage};
 use crate::cli::subcommands::HeldArgs;
-use crate::cli::{CopyArgs, LockArgs, NodeArgs, OutputArgs};
+use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs};
 use crate::exit::Failure;
 use crate::lock::key::{Key, Keys};
 use crate::lock::messages::{Copies, Form};
 use crate::lock::mode::Mode;
 use crate::lock::outer::{self, OuterLocks};
+use crate::lock::quorum::Quorum;
 use crate::lock::remains::RemainsOptions;
-use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{LONGEST_TTL, Schedule, ScheduleError, ScheduleOptions, millis_up};
 use crate::lock::token::Token;
+use crate::lock::waiting::WaitOptions;
 use crate::report::Reporter;
 use crate::store::Feature;
 use crate::text::duration;
-
-/// Limit for an exchange with `--fsync`, unless one is given. A server with `appendfsync everysec`
-/// takes a second, and may skip one (redis.conf).
-const WITH_FSYNC: Duration = Duration::from_millis(2500);
 
 /// Settings of the locks, for `run` and `acquire`.
 pub struct LockSettings {
     pub keys: Keys,
     pub place: StoreConfig,
-    /// `--restart-guard`.
-    pub restart_guard: RestartGuard,
-    pub schedule: Schedule,
     /// `--wait-replicas`, `--fsync`.
     pub copies: Option<Copies>,
     /// The kind of the lock.
     pub mode: Mode,
     /// `--as`.
     pub form: Form,
-    /// `--wait`; `None`: without end.
-    pub wait: Option<Duration>,
-    /// `--supersede`.
-    pub supersede: bool,
+    /// The rules of the wait, and the lease's schedule.
+    pub waiting: WaitOptions,
+    /// `--hold-at-least`, `--lock-delay` and `--once`.
+    pub remains: RemainsOptions,
+    /// Name of the command for other clients.
+    pub name: String,
     /// `--busy-code`.
     pub busy_code: u8,
     /// `--note`, uncut.
     pub note: Option<String>,
     pub report: Reporter,
-    /// Locks of outer rlocks, as the environment claims.
-    pub outer: OuterLocks,
 }
 
 /// A lock that the caller claims by its token.
@@ -74,27 +68,29 @@ impl HeldLock {
 }
 
 impl LockSettings {
-    /// Checks what was typed. `kill_after` and `remains`: those of a command. `place` is asked for
-    /// the nodes.
+    /// Checks what was typed. `command`: the options of `run`; `acquire` has none. `place` is asked
+    /// for the nodes.
     pub fn new(
         args: &LockArgs,
-        kill_after: Option<Duration>,
-        remains: RemainsOptions,
         output: &OutputArgs,
+        command: Option<&RunArgs>,
         sources: &Sources,
         place: FindPlace,
     ) -> Result<Self, Failure> {
         let keys = keys(&args.nodes, &args.keys)?;
         let remains = RemainsOptions {
+            hold_at_least: command
+                .and_then(|run| run.hold_at_least)
+                .unwrap_or_default(),
             lock_delay: args.lock_delay.unwrap_or_default(),
-            ..remains
+            once: command.and_then(|run| run.once),
         };
         let node_timeout = node_timeout(args.nodes.node_timeout, args.copies);
         let options = ScheduleOptions {
             ttl: args.ttl,
             drift: args.drift,
             node_timeout,
-            kill_after,
+            kill_after: command.and_then(|run| run.kill_after),
         };
         let schedule = schedule(options)?.outlasted(remains.lock_delay, remains.longest());
         let mode = mode(args, sources)?;
@@ -149,6 +145,15 @@ impl LockSettings {
             .or(first(&of_rlock))
             .map_or(Ok(()), |(option, feature)| place.needs(feature, option))?;
         check_remains(remains, &keys, mode, schedule)?;
+        let waiting = WaitOptions {
+            quorum: Quorum::of(place.count()),
+            wait,
+            schedule,
+            restart_guard: args.restart_guard,
+            outer: outer_locks(),
+            supersede: args.supersede,
+            for_command: command.is_some(),
+        };
         let note = args
             .note
             .as_ref()
@@ -158,17 +163,20 @@ impl LockSettings {
             report: reporter(&keys, output),
             keys,
             place,
-            restart_guard: args.restart_guard,
-            schedule,
             copies: copies(args.copies),
             mode,
             form: args.form,
-            wait,
-            supersede: args.supersede,
+            waiting,
+            remains,
+            name: command.map_or_else(|| "acquire".to_owned(), command_name),
             busy_code: args.busy_code,
             note,
-            outer: outer_locks(),
         })
+    }
+
+    /// Returns the lease's schedule.
+    pub fn schedule(&self) -> Schedule {
+        self.waiting.schedule
     }
 }
 
@@ -275,21 +283,6 @@ fn wait(args: &LockArgs, sources: &Sources) -> Result<Option<Duration>, Failure>
     } else {
         args.wait
     })
-}
-
-/// Returns the copies that are asked for; `None` if none are.
-pub(super) fn copies(args: CopyArgs) -> Option<Copies> {
-    let copies = Copies {
-        replicas: args.wait_replicas.unwrap_or_default(),
-        fsync: args.fsync,
-    };
-    (copies.replicas > 0 || copies.fsync).then_some(copies)
-}
-
-/// Returns the limit for an exchange, `given` or that of `--fsync`; `None` if it follows from the
-/// TTL.
-pub(super) fn node_timeout(given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
-    given.or(args.fsync.then_some(WITH_FSYNC))
 }
 
 /// Derives the schedule, or says which TTL would fit.

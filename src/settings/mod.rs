@@ -26,7 +26,6 @@ use crate::cli::{LockArgs, RunArgs};
 use crate::exit::{Failure, Outcome};
 use crate::job::policy;
 use crate::lock::key::Keys;
-use crate::lock::remains::RemainsOptions;
 use crate::secret;
 use crate::store::address::Address;
 use crate::text::duration;
@@ -35,11 +34,8 @@ use crate::text::duration;
 pub struct RunSettings {
     pub lock: LockSettings,
     pub policy: policy::PolicyOptions,
-    pub remains: RemainsOptions,
     /// The command, at least one word.
     pub argv: Vec<OsString>,
-    /// Its name for other clients: `--name`, or the file name of its first word.
-    pub name: String,
     /// Variables for the command, beside those that name the grant.
     pub environment: Vec<(&'static str, OsString)>,
     /// `--metrics-dir`.
@@ -68,56 +64,43 @@ impl RunSettings {
     }
 
     fn with(args: RunArgs, sources: &Sources, place: FindPlace) -> Result<Self, Failure> {
-        let remains = RemainsOptions {
-            hold_at_least: args.hold_at_least.unwrap_or_default(),
-            lock_delay: args.lock.lock_delay.unwrap_or_default(),
-            once: args.once,
-        };
-        let lock = LockSettings::new(
-            &args.lock,
-            args.kill_after,
-            remains,
-            &args.output,
-            sources,
-            place,
-        )?;
+        let lock = LockSettings::new(&args.lock, &args.output, Some(&args), sources, place)?;
         let environment = environment(&args.lock, &lock.keys, sources);
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {
             return Err(usage("the command's name is empty"));
         }
         let policy = policy::PolicyOptions {
-            schedule: lock.schedule,
+            schedule: lock.schedule(),
             on_lost: args.on_lost,
             first_signal: args.signal,
             max_run: args.max_run.filter(|span| !span.is_zero()),
             contain: args.contain,
         };
-        let first_word = args.shell.as_deref().unwrap_or(&words[0]);
-        let name = args
-            .name
-            .filter(|name| !name.is_empty())
-            .unwrap_or_else(|| command_name(first_word));
         Ok(Self {
             lock,
             policy,
-            remains,
             argv: words,
-            name,
             environment,
             metrics: args.metrics_dir,
         })
     }
 }
 
-/// Returns the file name of the program that a command's first word, or a shell's line, begins
-/// with. Never an argument, which may be a secret.
-fn command_name(first_word: &OsStr) -> String {
-    let word = secret::without_secrets(&first_word.to_string_lossy());
-    word.rsplit('/')
-        .find(|part| !part.is_empty())
-        .unwrap_or(&word)
-        .to_owned()
+/// Returns the name of the command for other clients: `--name`, or the file name of the program that
+/// its first word, or a shell's line, begins with. Never an argument, which may be a secret.
+fn command_name(args: &RunArgs) -> String {
+    if let Some(name) = args.name.as_ref().filter(|name| !name.is_empty()) {
+        return name.clone();
+    }
+    let first_word = args
+        .shell
+        .as_ref()
+        .or(args.argv.first())
+        .map(|word| word.to_string_lossy());
+    let word = secret::without_secrets(&first_word.unwrap_or_default());
+    let name = word.rsplit('/').find(|part| !part.is_empty());
+    name.unwrap_or(&word).to_owned()
 }
 
 /// Returns the variables for the command with which an rlock inside it needs no flags: what was

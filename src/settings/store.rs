@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::lock::{copies, node_timeout};
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::{Failure, Outcome, tells_shortage};
@@ -78,6 +77,14 @@ impl StoreConfig {
         }
     }
 
+    /// Number of nodes.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Servers(ways) => ways.len(),
+            Self::Local(_) => 1,
+        }
+    }
+
     /// The servers' addresses without passwords, separated by commas.
     pub fn shown(&self) -> String {
         let Self::Servers(ways) = self else {
@@ -135,6 +142,10 @@ pub(super) type FindPlace = fn(&NodeArgs, &Sources) -> Result<StoreConfig, Failu
 /// Limit for each exchange of a subcommand without a TTL to take a share of.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Limit for an exchange with `--fsync`, unless one is given. A server with `appendfsync everysec`
+/// takes a second, and may skip one (redis.conf).
+const WITH_FSYNC: Duration = Duration::from_millis(2500);
+
 /// The nodes, and the limit for each exchange.
 pub struct NodeSettings {
     pub place: StoreConfig,
@@ -162,6 +173,21 @@ impl NodeSettings {
         self.copies = copies(args);
         limit
     }
+}
+
+/// Returns the copies that are asked for; `None` if none are.
+pub(super) fn copies(args: CopyArgs) -> Option<Copies> {
+    let copies = Copies {
+        replicas: args.wait_replicas.unwrap_or_default(),
+        fsync: args.fsync,
+    };
+    (copies.replicas > 0 || copies.fsync).then_some(copies)
+}
+
+/// Returns the limit for an exchange, `given` or that of `--fsync`; `None` if it follows from the
+/// TTL.
+pub(super) fn node_timeout(given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
+    given.or(args.fsync.then_some(WITH_FSYNC))
 }
 
 /// Refuses to guess a node: `sudo`, cron and `ssh HOST rlock` drop `RLOCK_NODE`, and a server on

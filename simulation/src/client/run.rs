@@ -9,7 +9,6 @@ use rlock::exit::Outcome;
 use rlock::hold::ReleaseOutcome;
 use rlock::hold::holding::Change;
 use rlock::hold::holdings::{Changed, Holdings, Taken, take};
-use rlock::hold::once::run_before;
 use rlock::job::policy::{Foreground, JobAction, JobEvent, OnLost, Policy, PolicyOptions};
 use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
@@ -49,9 +48,8 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         contain: false,
     };
     if let Some(within) = client.settings.remains.once {
-        let key = &client.settings.keys[client.locks[0]];
         let mut remains = Remains::default();
-        let outcome = match run_before(&nodes[0], key, options.schedule, &holdings, within).await {
+        let outcome = match holdings.run_before(within).await {
             Ok(Ok(None)) => None,
             Ok(Ok(Some(run))) => {
                 kernel::with(|kernel| kernel.witness.counts.skipped += 1);

@@ -18,10 +18,10 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::super::caller::Caller;
-use super::super::common::{block_on, open_each};
 use crate::cli::RunArgs;
 use crate::clock::{self, Alarm};
+use crate::command::caller::Caller;
+use crate::command::common::{block_on, open_each};
 use crate::hold::{Nodes, outside};
 use crate::job::guard::{Heir, Left};
 use crate::lock::fence::Fence;
@@ -68,7 +68,7 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
 /// Whether a guard gives these locks back. One on this machine ends with the guard, which has its
 /// descriptor. With --lock-delay the lock outlasts a killed rlock.
 pub(super) fn gives_back(lock: &LockSettings) -> bool {
-    lock.place.has(Feature::Parking) && lock.schedule.term().lock_delay().is_zero()
+    lock.place.has(Feature::Parking) && lock.schedule().term().lock_delay().is_zero()
 }
 
 /// Returns the run whose command the guard has killed, and which ran since then.
@@ -79,7 +79,7 @@ fn killed(settings: &RunSettings, since: Instant) -> Run {
     Run {
         host,
         user,
-        cmd: settings.name.clone(),
+        cmd: settings.lock.name.clone(),
         start,
         end,
         ..Run::default()
@@ -89,7 +89,7 @@ fn killed(settings: &RunSettings, since: Instant) -> Run {
 fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: Option<&Run>) {
     let work = || {
         let _ = block_on(async {
-            let ends = clock::now() + lock.schedule.ttl().min(LONGEST);
+            let ends = clock::now() + lock.schedule().ttl().min(LONGEST);
             let nodes = open_each(lock)?;
             let held = lock.keys.iter().zip(&nodes).zip(locks);
             let held = held.filter_map(|((key, nodes), held)| {
@@ -127,13 +127,13 @@ async fn released(
     note: Option<Note>,
     ends: Instant,
 ) -> io::Result<()> {
-    let (limit, mut alarm) = (lock.schedule.node_timeout(), Alarm::new()?);
+    let (limit, mut alarm) = (lock.schedule().node_timeout(), Alarm::new()?);
     while outside::release(nodes, key, token, note.clone(), limit)
         .await
         .is_majority(nodes.quorum())
         .is_none()
     {
-        let next = clock::now() + lock.schedule.retry();
+        let next = clock::now() + lock.schedule().retry();
         if next >= ends {
             return Ok(());
         }

@@ -5,35 +5,30 @@ use std::process::Command;
 use std::rc::Rc;
 
 use nix::sys::prctl;
-use uuid::Uuid;
 
-mod cover;
 mod heir;
-pub(super) mod joining;
-mod once;
 mod supervise;
 
-use super::acquisition::Purpose;
-use super::acquisition::{self, Acquired};
-use super::common::{block_on, open_each, warn_of_note};
+use super::acquisition;
+use super::common::block_on;
+use super::cover::{Cover, report_releases};
 use crate::cli::RunArgs;
 use crate::clock::Alarm;
 use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
+use crate::hold::ReleaseOutcome;
 use crate::job::guard::Guard;
 use crate::job::inherited::Inherited;
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
 use crate::job::spawn::{self, Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
-use crate::lock::key::list;
-use crate::lock::outer;
+use crate::lock::remains::Remains;
+use crate::lock::waiting::Blocked;
 use crate::metrics::Metrics;
 use crate::report::{self, Event, Log, failures};
 use crate::secret::without_secrets;
-use crate::settings::{RunSettings, Sources};
-use crate::text::{duration, escape};
-use cover::Cover;
-pub(super) use cover::report_change;
+use crate::settings::{LockSettings, RunSettings, Sources};
+use crate::text::escape;
 use supervise::{Job, Started};
 
 /// Runs the command under the locks.
@@ -58,7 +53,6 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
         );
         Failure::about(&settings.lock.keys, Outcome::System, why)
     })?;
-    warn_of_note(&settings.lock);
     let report = &settings.lock.report;
     let mut metrics = settings
         .metrics
@@ -101,36 +95,24 @@ async fn run_async(
 ) -> anyhow::Result<Outcome> {
     let mut signals = Signals::catch(inherited)?;
     signals.reap_all_but(&[guard.pid()]);
-    let nodes = open_each(&settings.lock)?;
     // Made here for the supervision too: at the command's start there may be no descriptor left.
     let mut alarm = Alarm::new()?;
-    let purpose = Purpose::Command(&settings.name, &guard);
-    let waited =
-        acquisition::take(&nodes, &settings.lock, purpose, &mut signals, &mut alarm).await?;
-    let cover = match waited {
-        Acquired::Won(holdings) => Cover::Own(holdings),
-        // The outer rlock releases the lock, and knows of no success inside its command.
-        Acquired::Nested(_, holders) if settings.remains.once.is_some() => {
-            let why =
-                "and this is part of its command, whose success alone counts: give --once outside";
-            let failure =
-                failures::forbidden_by(&holders[0], format!("{}, {why}", holders[0].named()));
-            return Err(failure.of(&settings.lock.keys).into());
-        }
-        Acquired::Nested(outer, holders) => {
-            // The outer run's are the lock's.
-            *metrics = None;
-            Cover::Outer(outer, holders)
-        }
-        Acquired::Over(outcome) => return Ok(outcome),
-    };
-    let cover = match once::unless_done(settings, &nodes[0], cover).await? {
+    let lock = &settings.lock;
+    let cover = match acquisition::take(lock, Some(&guard), &mut signals, &mut alarm).await? {
         Ok(cover) => cover,
         Err(outcome) => return Ok(outcome),
     };
+    let cover = match find_earlier(lock, cover).await? {
+        Ok(cover) => cover,
+        Err(outcome) => return Ok(outcome),
+    };
+    if cover.is_outer() {
+        // The outer run's are the lock's.
+        *metrics = None;
+    }
     // A signal between the wait and the command's start still ends the wait.
     if let Some(caught) = signals.interruption() {
-        cover.give_up(&settings.lock.report).await;
+        cover.give_up(&lock.report).await;
         return Ok(acquisition::ended_by(caught));
     }
     match start(settings, inherited, &cover, &mut signals, &mut guard) {
@@ -139,7 +121,7 @@ async fn run_async(
                 metrics.started();
             }
             Job::new(started, guard, signals, alarm)
-                .supervise(&settings.lock, settings.remains, cover)
+                .supervise(lock, cover)
                 .await
         }
         Err(error) => {
@@ -148,8 +130,60 @@ async fn run_async(
                 Cover::Own(_) => "; the lock is released",
                 Cover::Outer(..) => "",
             };
-            cover.give_up(&settings.lock.report).await;
+            cover.give_up(&lock.report).await;
             Err(cannot_start(settings, &error, end).into())
+        }
+    }
+}
+
+/// Looks for an earlier success under `--once`. Returns the locks if the command may run, else how
+/// rlock ends, with the lock given back.
+async fn find_earlier(lock: &LockSettings, cover: Cover) -> anyhow::Result<Result<Cover, Outcome>> {
+    let Some(within) = lock.remains.once else {
+        return Ok(Ok(cover));
+    };
+    let holdings = match &cover {
+        Cover::Own(holdings) => holdings,
+        // The outer rlock releases the lock, and knows of no success inside its command.
+        Cover::Outer(_, holders) => {
+            let why =
+                "and this is part of its command, whose success alone counts: give --once outside";
+            let why = format!("{}, {why}", holders[0].named());
+            return Err(failures::forbidden_by(&holders[0], why)
+                .of(&lock.keys)
+                .into());
+        }
+    };
+    match holdings.run_before(within).await {
+        Ok(Ok(None)) => Ok(Ok(cover)),
+        Ok(Ok(Some(run))) => {
+            lock.report.say_to_user(&Event::RunBefore { run: &run });
+            let remains = Remains {
+                earlier: Some(run),
+                once: Some(within),
+                ..Remains::default()
+            };
+            let freed = cover.release(&remains).await;
+            report_releases(&lock.report, &freed);
+            let is_unconfirmed = |freed| matches!(freed, &ReleaseOutcome::Unconfirmed(_));
+            if freed.iter().any(is_unconfirmed) {
+                lock.report.say(&Event::SuccessUnknown);
+            }
+            Ok(Err(Outcome::Done))
+        }
+        Ok(Err(faults)) => {
+            cover.give_up(&lock.report).await;
+            // Without a fault the nodes answer, and too few of them have the lock as ours any more.
+            let blocked = if faults.is_empty() {
+                Blocked::TooLate
+            } else {
+                Blocked::Unreachable(faults, lock.waiting.quorum)
+            };
+            Err(failures::unreachable(&blocked).of(&lock.keys).into())
+        }
+        Err(error) => {
+            cover.give_up(&lock.report).await;
+            Err(error.into())
         }
     }
 }
@@ -173,8 +207,7 @@ fn start(
     }
     let nested = cover.listen(&settings.policy, guard)?;
     let policy = cover.policy(settings.policy);
-    set_lock_variables(&mut command, settings, cover);
-    let mark = set_mark(&mut command, cover);
+    let mark = cover.describe(&mut command, &settings.lock);
     let fences: Vec<_> = cover.grants().into_iter().map(|(_, fence)| fence).collect();
     guard.prepare(mark, contain, &fences, cover.descriptors())?;
     let before = contain.then(process_tree::own_children);
@@ -232,40 +265,4 @@ fn cannot_start(settings: &RunSettings, error: &io::Error, lock: &str) -> Failur
         outcome,
         format!("{command}: {why}{lock}"),
     )
-}
-
-/// Sets the variables that describe the locks.
-fn set_lock_variables(command: &mut Command, settings: &RunSettings, cover: &Cover) {
-    let grants = cover.grants();
-    let held = grants
-        .iter()
-        .fold(settings.lock.outer.clone(), |held, (token, fence)| {
-            held.with(*token, *fence)
-        });
-    command.env("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)));
-    command.env("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)));
-    command.env(outer::VARIABLE, held.to_string());
-    let slots = cover.slots(settings.lock.mode);
-    if slots.is_empty() {
-        // It would be that of another lock.
-        command.env_remove("RLOCK_SLOT");
-    } else {
-        command.env("RLOCK_SLOT", list(slots));
-    }
-    if let Cover::Outer(outer, _) = cover {
-        command.env("RLOCK_TTL", duration::show(outer.ttl()));
-    }
-}
-
-/// Sets and returns the mark by which the guard finds the command's processes: one of the tokens.
-/// For a nested run no token can be the mark: the outer command's processes have it too.
-fn set_mark(command: &mut Command, cover: &Cover) -> Uuid {
-    if let Cover::Own(holdings) = cover
-        && let Some((token, _)) = holdings.grants().next()
-    {
-        return token.as_uuid();
-    }
-    let mark = Uuid::new_v4();
-    command.env(process_tree::NESTED_MARK, mark.hyphenated().to_string());
-    mark
 }

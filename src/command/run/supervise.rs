@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
-use super::cover::Cover;
 use super::heir;
 use crate::clock::{self, Alarm};
-use crate::command::common::report_release;
+use crate::command::cover::{Cover, report_release};
 use crate::exit::{Failure, Outcome};
 use crate::hold::ReleaseOutcome;
 use crate::job::guard::Guard;
@@ -22,7 +21,7 @@ use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
 use crate::lock::last::Run;
 use crate::lock::lease::Loss;
-use crate::lock::remains::{Ending, Remains, RemainsOptions};
+use crate::lock::remains::{Ending, Remains};
 use crate::report::{Event, Reporter};
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
@@ -86,7 +85,6 @@ impl Job {
     pub(super) async fn supervise(
         mut self,
         lock: &LockSettings,
-        remains: RemainsOptions,
         mut cover: Cover,
     ) -> anyhow::Result<Outcome> {
         self.watch(&lock.report, &mut cover).await;
@@ -106,7 +104,7 @@ impl Job {
         let run = Some(ended(status, lasted));
         let remains = Remains {
             run,
-            ..remains.after(ending, self.started, clock::now())
+            ..lock.remains.after(ending, self.started, clock::now())
         };
         lock.report.say(&Event::Ended {
             outer,

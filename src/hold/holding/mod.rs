@@ -5,6 +5,7 @@
 //! decides what that means for the command. The file `upkeep.rs` keeps each node's rhythm, and
 //! `tenures.rs` hears nodes that gain a tenure and nodes that lost ours.
 
+mod once;
 mod tenures;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,6 @@ use nix::sys::stat::{Mode, fchmod};
 use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs};
 use rlock::exit::{Failure, Outcome, outcome_of};
-use rlock::lock::remains::RemainsOptions;
 use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, Sources, StoreConfig};
 use rlock::store::address::{Address, Remote, Secret, joined};
 use rlock::text::duration;
@@ -57,15 +56,8 @@ pub fn hold(input: &[u8]) {
         Command::Run(args) => run(*args.0, contents, sources),
         Command::Acquire(args) => {
             let args = *args.0;
-            LockSettings::new(
-                &args.lock,
-                None,
-                RemainsOptions::default(),
-                &args.output,
-                sources,
-                StoreConfig::new,
-            )
-            .map(|lock| place(&lock.place))
+            LockSettings::new(&args.lock, &args.output, None, sources, StoreConfig::new)
+                .map(|lock| place(&lock.place))
         }
         Command::Renew(args) => held(&args.held, &args.output, sources),
         Command::Release(args) => held(&args.held, &args.output, sources),
@@ -95,7 +87,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     let (ttl, has_file) = (args.lock.ttl, args.lock.nodes.password_file.is_some());
     let settings = RunSettings::new(args, sources)?;
     assert!(!settings.argv.is_empty() && !settings.argv[0].is_empty());
-    assert_eq!(settings.lock.schedule.ttl(), ttl);
+    assert_eq!(settings.lock.schedule().ttl(), ttl);
     place(&settings.lock.place);
     let variable = |name| {
         settings

@@ -3,9 +3,11 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::process::Command;
+
+use uuid::Uuid;
 
 use crate::clock;
-use crate::command::common::report_releases;
 use crate::hold::ReleaseOutcome;
 use crate::hold::holding::Change;
 use crate::hold::holdings::{Changed, Holdings};
@@ -13,14 +15,18 @@ use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::nested::runs::NestedRuns;
 use crate::job::policy::{JobEvent, Policy, PolicyOptions};
+use crate::job::process_tree;
 use crate::lock::fence::Fence;
+use crate::lock::key::list;
 use crate::lock::lease::Loss;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
-use crate::lock::outer::OuterLocks;
+use crate::lock::outer::{self, OuterLocks};
 use crate::lock::remains::Remains;
 use crate::lock::token::Token;
 use crate::report::{Event, Reporter};
+use crate::settings::LockSettings;
+use crate::text::duration;
 
 /// The locks that exclude other clients while the command runs.
 pub(super) enum Cover {
@@ -48,9 +54,40 @@ impl Cover {
         }
     }
 
+    /// Sets the variables that describe the locks. Returns the mark by which the guard finds the
+    /// command's processes.
+    pub(super) fn describe(&self, command: &mut Command, lock: &LockSettings) -> Uuid {
+        let grants = self.grants();
+        let held = grants
+            .iter()
+            .fold(lock.waiting.outer.clone(), |held, (token, fence)| {
+                held.with(*token, *fence)
+            });
+        command.env("RLOCK_TOKEN", list(grants.iter().map(|(token, _)| token)));
+        command.env("RLOCK_FENCE", list(grants.iter().map(|(_, fence)| fence)));
+        command.env(outer::VARIABLE, held.to_string());
+        let slots = self.slots(lock.mode);
+        if slots.is_empty() {
+            // It would be that of another lock.
+            command.env_remove("RLOCK_SLOT");
+        } else {
+            command.env("RLOCK_SLOT", list(slots));
+        }
+        match self {
+            Self::Own(_) => grants[0].0.as_uuid(),
+            // No token can be the mark: the outer command's processes have it too.
+            Self::Outer(outer, _) => {
+                command.env("RLOCK_TTL", duration::show(outer.ttl()));
+                let mark = Uuid::new_v4();
+                command.env(process_tree::NESTED_MARK, mark.hyphenated().to_string());
+                mark
+            }
+        }
+    }
+
     /// Returns the number of the command's slot of each lock, if they are of a kind with slots.
     /// Under an exclusive lock there is one.
-    pub(super) fn slots(&self, mode: Mode) -> Vec<u16> {
+    fn slots(&self, mode: Mode) -> Vec<u16> {
         match self {
             Self::Own(holdings) => holdings.slots().flatten().collect(),
             Self::Outer(_, holders) if mode.number().is_some() => holders
@@ -175,8 +212,31 @@ impl Cover {
     }
 }
 
+/// Reports the outcomes of the releases of all locks of `report`.
+pub(super) fn report_releases(report: &Reporter, freed: &[ReleaseOutcome]) {
+    for (key, freed) in report.keys.iter().zip(freed) {
+        report_release(&report.of(key), freed);
+    }
+}
+
+/// Reports the outcome of a release.
+pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
+    match freed {
+        ReleaseOutcome::Ours => report.say(&Event::Released),
+        ReleaseOutcome::NotOurs(_) => report.say(&Event::NothingToRelease),
+        ReleaseOutcome::Unconfirmed(faults) => {
+            for there in faults.iter() {
+                report.say(&Event::NotReleased {
+                    node: &there.name,
+                    why: &there.fault.why,
+                });
+            }
+        }
+    }
+}
+
 /// Reports what has become of one lock's lease, unless it is lost.
-pub(in crate::command) fn report_change(report: &Reporter, change: &Change) {
+pub(super) fn report_change(report: &Reporter, change: &Change) {
     match change {
         Change::Extended(until) => report.say(&Event::Renewed {
             left: until.since(clock::now()),

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::clock::{self, Alarm};
-use crate::command::acquisition::Purpose;
 use crate::exit::{Failure, Outcome};
 use crate::hold::Nodes;
 use crate::hold::observe::observe;
@@ -25,15 +24,15 @@ const ANSWER: Duration = Duration::from_secs(1);
 ///
 /// It is settled before the first lock is taken: while a run waits for one, another client may wait
 /// for one of the outer rlock's.
-pub(in crate::command) async fn covering(
+pub(super) async fn covering(
     nodes: &[Nodes],
     lock: &LockSettings,
 ) -> anyhow::Result<Vec<Occupant>> {
-    if lock.keys.len() == 1 || lock.outer.is_empty() {
+    if lock.keys.len() == 1 || lock.waiting.outer.is_empty() {
         return Ok(Vec::new());
     }
-    let (limit, begun) = (lock.schedule.node_timeout(), clock::now());
-    let gives_up = begun + lock.wait.unwrap_or(UNREACHABLE).min(UNREACHABLE);
+    let (limit, begun) = (lock.schedule().node_timeout(), clock::now());
+    let gives_up = begun + lock.waiting.wait.unwrap_or(UNREACHABLE).min(UNREACHABLE);
     let mut alarm = Alarm::new()?;
     loop {
         let observed = async |(nodes, key)| observe(nodes, key, limit, |_| false).await;
@@ -42,7 +41,7 @@ pub(in crate::command) async fn covering(
         let (mut missing, mut unknown) = (None, None);
         for (which, looks) in looks.iter().enumerate() {
             let census = looks.census();
-            let tokens = lock.outer.tokens();
+            let tokens = lock.waiting.outer.tokens();
             match tokens
                 .iter()
                 .find(|token| census.is_held_by(**token) == Some(true))
@@ -68,17 +67,16 @@ pub(in crate::command) async fn covering(
                     Blocked::Unreachable(looks[which].faults.clone(), nodes[which].quorum());
                 return Err(failures::unreachable(&blocked).of(&lock.keys[which]).into());
             }
-            (Some(_), ..) => alarm.reached(clock::now() + lock.schedule.retry()).await,
+            (Some(_), ..) => alarm.reached(clock::now() + lock.schedule().retry()).await,
         }
     }
 }
 
 /// Asks the rlock that holds the locks, as a majority of the nodes said, to let a command run under
 /// them. `key`: the first lock.
-pub(in crate::command) async fn join(
+pub(super) async fn join(
     key: &Key,
     lock: &LockSettings,
-    purpose: Purpose<'_>,
     holders: &[Occupant],
 ) -> Result<Result<OuterRun, Unjoined>, Failure> {
     let mut tokens = Vec::new();
@@ -93,28 +91,25 @@ pub(in crate::command) async fn join(
             );
             return Err(failures::forbidden_by(holder, why).of(key));
         }
-        match purpose {
-            // No rlock keeps the lock of an `acquire`, so the command could outlive it.
-            Purpose::Command(..) if !details.kept => {
-                let why = "held by rlock acquire already, with the RLOCK_TOKEN of this environment";
-                let remedy =
-                    "release it first, or ask rlock check and run the command without rlock run";
-                return Err(Failure::about(
-                    key,
-                    Outcome::Usage,
-                    format!("{why}: {remedy}"),
-                ));
-            }
-            Purpose::Command(..) => tokens.push(token),
-            Purpose::Steps => {
-                let why = "and this is part of its command, so acquire would wait for itself; ask rlock check";
-                return Err(
-                    failures::forbidden_by(holder, format!("{}, {why}", holder.named())).of(key),
-                );
-            }
+        if !lock.waiting.for_command {
+            let why = "and this is part of its command, so acquire would wait for itself; ask rlock check";
+            let why = format!("{}, {why}", holder.named());
+            return Err(failures::forbidden_by(holder, why).of(key));
         }
+        // No rlock keeps the lock of an `acquire`, so the command could outlive it.
+        if !details.kept {
+            let why = "held by rlock acquire already, with the RLOCK_TOKEN of this environment";
+            let remedy =
+                "release it first, or ask rlock check and run the command without rlock run";
+            return Err(Failure::about(
+                key,
+                Outcome::Usage,
+                format!("{why}: {remedy}"),
+            ));
+        }
+        tokens.push(token);
     }
-    let claims = lock.outer.tokens();
+    let claims = lock.waiting.outer.tokens();
     Ok(
         match clock::until(clock::now() + ANSWER, OuterRun::join(&tokens, &claims)).await {
             Some(Ok(outer)) => Ok(outer),
