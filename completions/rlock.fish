@@ -344,5 +344,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "completions" -d 'Print the completions for a shell'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "man" -d 'Print a man page: rlock\'s, or a subcommand\'s'
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+
 complete -c rlock -f
-complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 -k --key --slots -w --wait -E --busy-code --note --ttl --lock-delay --as --drift --restart-guard --wait-replicas --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config -c --name --hold-at-least --once --kill-after --max-run --on-lost --signal --log --progress --metrics-dir)'
+complete -c rlock -n '__fish_rlock_using_subcommand run; and contains -- -- (commandline -opc)' -a '(
+    set -l words (commandline -opc) (commandline -ct)
+    set words $words[(math 1 + (contains -i -- -- $words))..]
+    complete -C "$words"
+)'

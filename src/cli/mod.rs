@@ -146,7 +146,7 @@ pub enum Command {
     /// Print the completions for a shell
     ///
     /// The package installs them. They complete rlock's words, and the command of run as if it were
-    /// typed alone: in bash that is what follows --.
+    /// typed alone: in bash and fish that is what follows --.
     Completions {
         /// The shell
         shell: Shell,

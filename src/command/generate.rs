@@ -25,10 +25,15 @@ _rlock_or_command() {
 complete -F _rlock_or_command -o bashdefault -o default rlock
 ";
 
-/// Hands what follows the options of `rlock run` to fish, which must know the options that a value
-/// follows.
-const FISH: &str = "complete -c rlock -f
-complete -c rlock -n '__fish_rlock_using_subcommand run' -a '(__fish_complete_subcommand --fcs-skip=2 ";
+/// The same for fish.
+const FISH: &str = "
+complete -c rlock -f
+complete -c rlock -n '__fish_rlock_using_subcommand run; and contains -- -- (commandline -opc)' -a '(
+    set -l words (commandline -opc) (commandline -ct)
+    set words $words[(math 1 + (contains -i -- -- $words))..]
+    complete -C \"$words\"
+)'
+";
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
@@ -42,30 +47,13 @@ pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
     clap_complete::generate(generator, &mut definition, "rlock", &mut text);
     let text = String::from_utf8_lossy(&text);
     let text = match shell {
-        Shell::Bash => format!("{text}{BASH}"),
-        Shell::Fish => format!("{text}{FISH}{})'\n", valued(&definition).join(" ")),
+        Shell::Bash => text.into_owned() + BASH,
+        Shell::Fish => text.into_owned() + FISH,
         // Options behind the command are the command's.
         Shell::Zsh => text.replace("'*::argv -- ", "'(-)*::argv -- "),
     };
     print(text.as_bytes())?;
     Ok(Outcome::Done)
-}
-
-/// Returns the options of `run` whose value may be a word of its own, as they are typed.
-fn valued(definition: &clap::Command) -> Vec<String> {
-    let run = definition.find_subcommand("run");
-    let options = run
-        .into_iter()
-        .flat_map(clap::Command::get_opts)
-        .filter(|option| !option.is_require_equals_set());
-    let typed = options.map(|option| (option.get_short(), option.get_long()));
-    let typed = typed.flat_map(|(letter, name)| {
-        [
-            letter.map(|it| format!("-{it}")),
-            name.map(|it| format!("--{it}")),
-        ]
-    });
-    typed.flatten().collect()
 }
 
 /// Returns the definition with the kinds of values. A value of no known kind is text, for which no

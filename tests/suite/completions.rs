@@ -295,8 +295,8 @@ fn fish_completes_rlocks_words_and_the_command() {
         ("rlock inspect c", &[]),
         ("rlock break c", &[]),
         ("rlock run -k x -- xargs --max-p", &["--max-procs"]),
-        ("rlock run -k x xarg", &["xargs"]),
-        ("rlock run -k x cat on", &["one.txt"]),
+        ("rlock run -k x -- xarg", &["xargs"]),
+        ("rlock run -k x -- cat on", &["one.txt"]),
     ] {
         assert_eq!(completed(typed), expected, "{typed}");
     }
