@@ -15,7 +15,7 @@ pub use args::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs, RunArgs};
 pub use help::{Example, VARIABLES, examples};
 pub use parse::{Common, Parsed, described, log_format, long_flag, one_line, parse};
 use subcommands::{
-    AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, InspectArgs, ReleaseArgs, RenewArgs,
+    AcquireArgs, BreakArgs, CheckArgs, ConfigArgs, DoctorArgs, HeldArgs, InspectArgs, RenewArgs,
 };
 use values::yes_or_no;
 pub use values::{Shell, restart_guard};
@@ -88,7 +88,7 @@ pub enum Command {
     ///
     /// Compares and deletes. Exit 1, naming the holder, if the token is not the holder's; another
     /// client's lock is never touched.
-    Release(Deferred<ReleaseArgs>),
+    Release(Deferred<HeldArgs>),
     /// Tell whether the lock is still the caller's
     ///
     /// Exit 0 if a majority of the nodes says so, 1, naming the holder, if it is not, 69 if no

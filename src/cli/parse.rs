@@ -8,6 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, FromArgMatches, ValueEnum};
 
 use super::help::with_texts;
+use super::subcommands::HeldArgs;
 use super::{Cli, Command, Deferred, FileArgs, OutputArgs, definition, variable};
 use crate::exit::{Failure, Outcome};
 use crate::report::{Log, LogMode, failures};
@@ -72,6 +73,12 @@ pub struct Common<'a> {
     pub locks: Vec<String>,
 }
 
+impl HeldArgs {
+    fn common(&mut self) -> (&FileArgs, &mut OutputArgs, Vec<String>) {
+        (&self.nodes.files, &mut self.output, vec![self.key.clone()])
+    }
+}
+
 impl Command {
     /// Returns `None` for the subcommands that print generated files.
     pub fn common(&mut self) -> Option<Common<'_>> {
@@ -86,37 +93,18 @@ impl Command {
                 &mut args.output,
                 args.lock.keys.clone(),
             ),
-            Self::Renew(Deferred(args)) => (
-                &args.held.nodes.files,
-                &mut args.output,
-                vec![args.held.key.clone()],
-            ),
-            Self::Release(Deferred(args)) => (
-                &args.held.nodes.files,
-                &mut args.output,
-                vec![args.held.key.clone()],
-            ),
-            Self::Check(Deferred(args)) => (
-                &args.held.nodes.files,
-                &mut args.output,
-                vec![args.held.key.clone()],
-            ),
+            Self::Renew(Deferred(args)) => args.held.common(),
+            Self::Release(Deferred(args)) => args.common(),
+            Self::Check(Deferred(args)) => args.held.common(),
             Self::Inspect(Deferred(args)) => {
-                let names = args
-                    .keys
-                    .iter()
-                    .chain(args.words.iter().filter(|word| !is_pattern(word)));
-                (
-                    &args.nodes.files,
-                    &mut args.output,
-                    names.cloned().collect(),
-                )
+                let names = args.words.iter().filter(|word| !is_pattern(word));
+                let locks = args.keys.iter().chain(names).cloned().collect();
+                (&args.nodes.files, &mut args.output, locks)
             }
-            Self::Break(Deferred(args)) => (
-                &args.nodes.files,
-                &mut args.output,
-                args.key.iter().chain(&args.name).cloned().collect(),
-            ),
+            Self::Break(Deferred(args)) => {
+                let locks = args.key.iter().chain(&args.name).cloned().collect();
+                (&args.nodes.files, &mut args.output, locks)
+            }
             Self::Doctor(Deferred(args)) => {
                 (&args.nodes.files, &mut args.output, args.keys.clone())
             }

@@ -73,6 +73,9 @@ pub struct HeldArgs {
 
     #[command(flatten)]
     pub nodes: NodeArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Args, Debug)]
@@ -90,18 +93,6 @@ pub struct RenewArgs {
 
     #[command(flatten)]
     pub copies: CopyArgs,
-
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
-#[derive(Args, Debug)]
-pub struct ReleaseArgs {
-    #[command(flatten)]
-    pub held: HeldArgs,
-
-    #[command(flatten)]
-    pub output: OutputArgs,
 }
 
 #[derive(Args, Debug)]
@@ -116,9 +107,6 @@ pub struct CheckArgs {
     /// Also require that the lock stays the caller's for this long without a renewal
     #[arg(long = "for", value_name = "DUR", value_parser = duration::parse, env = "RLOCK_FOR", help_heading = "Lock")]
     pub at_least: Option<Duration>,
-
-    #[command(flatten)]
-    pub output: OutputArgs,
 }
 
 #[allow(clippy::doc_markdown)]

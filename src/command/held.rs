@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
-use crate::cli::subcommands::{CheckArgs, ReleaseArgs, RenewArgs};
+use crate::cli::subcommands::{CheckArgs, HeldArgs, RenewArgs};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::hold::Nodes;
@@ -31,7 +31,7 @@ struct Claimed<'a> {
 /// Tells whether the caller still holds the lock (Chubby's `CheckSequencer`, Burrows 2006, section
 /// 2.4).
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let lock = HeldLock::new(&args.held, &args.output, sources)?;
+    let lock = HeldLock::new(&args.held, sources)?;
     if sources.typed("fence") {
         lock.reach.place.needs(Feature::Parking, "--fence")?;
     }
@@ -41,14 +41,14 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let fence = args.fence.filter(|_| has_own_fence);
     let at_least = args.at_least.unwrap_or_default();
     match block_on(async { Ok(Claimed::open(&lock)?.check(fence, at_least).await) })? {
-        Err(failure) if failure.outcome == Outcome::No && args.output.quiet => Ok(Outcome::No),
+        Err(failure) if failure.outcome == Outcome::No && args.held.output.quiet => Ok(Outcome::No),
         answer => Ok(answer?),
     }
 }
 
 /// Compare and extend, on a majority.
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let mut lock = HeldLock::new(&args.held, &args.output, sources)?;
+    let mut lock = HeldLock::new(&args.held, sources)?;
     lock.reach.place.needs(Feature::Parking, "renew")?;
     let node_timeout = lock.reach.copied(args.held.nodes.node_timeout, args.copies);
     let fit = |ttl: Duration| {
@@ -64,8 +64,8 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 }
 
 /// Compare and delete.
-pub fn release(args: &ReleaseArgs, sources: &Sources) -> anyhow::Result<Outcome> {
-    let lock = HeldLock::new(&args.held, &args.output, sources)?;
+pub fn release(args: &HeldArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+    let lock = HeldLock::new(args, sources)?;
     lock.reach.place.needs(Feature::Parking, "release")?;
     block_on(async { Ok(Claimed::open(&lock)?.release().await?) })
 }

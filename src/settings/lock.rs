@@ -55,10 +55,10 @@ pub struct HeldLock {
 
 impl HeldLock {
     /// Checks what was typed.
-    pub fn new(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<Self, Failure> {
+    pub fn new(args: &HeldArgs, sources: &Sources) -> Result<Self, Failure> {
         let key = key(&args.nodes, &args.key)?;
         Ok(Self {
-            report: reporter(&key, output),
+            report: reporter(&key, &args.output),
             key,
             token: args.token,
             is_kept: outer_locks().is_run(args.token),

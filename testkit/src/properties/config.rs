@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
 use rlock::cli::subcommands::HeldArgs;
-use rlock::cli::{self, Command, NodeArgs, OutputArgs, RunArgs};
+use rlock::cli::{self, Command, NodeArgs, RunArgs};
 use rlock::exit::{Failure, Outcome, outcome_of};
 use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, Sources, StoreConfig};
 use rlock::store::address::{Address, Remote, Secret, joined};
@@ -59,9 +59,9 @@ pub fn hold(input: &[u8]) {
             LockSettings::new(&args.lock, &args.output, None, sources, StoreConfig::new)
                 .map(|lock| place(&lock.place))
         }
-        Command::Renew(args) => held(&args.held, &args.output, sources),
-        Command::Release(args) => held(&args.held, &args.output, sources),
-        Command::Check(args) => held(&args.held, &args.output, sources),
+        Command::Renew(args) => held(&args.held, sources),
+        Command::Release(args) => held(&args, sources),
+        Command::Check(args) => held(&args.held, sources),
         Command::Inspect(args) => reach(&args.nodes, sources),
         Command::Break(args) => reach(&args.nodes, sources),
         Command::Doctor(args) => reach(&args.nodes, sources),
@@ -130,8 +130,8 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     Ok(())
 }
 
-fn held(args: &HeldArgs, output: &OutputArgs, sources: &Sources) -> Result<(), Failure> {
-    HeldLock::new(args, output, sources).map(|lock| place(&lock.reach.place))
+fn held(args: &HeldArgs, sources: &Sources) -> Result<(), Failure> {
+    HeldLock::new(args, sources).map(|lock| place(&lock.reach.place))
 }
 
 fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {
