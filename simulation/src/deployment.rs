@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rlock::store::address::{Endpoint, HostKind, Remote};
+use rlock::store::redis::address::{Endpoint, HostKind, Remote};
 use rlock::store::redis::place::Way;
 
 use crate::server::Address;

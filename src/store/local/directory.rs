@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Uid;
 
 use super::shown;
-use crate::store::address::LocalDir;
+use crate::store::local::LocalDir;
 
 /// Mode bits of a directory that lets other users in.
 const ANY_ACCESS: u32 = 0o077;

@@ -6,8 +6,8 @@ use nix::sys::statfs::fstatfs;
 use serde_json::json;
 
 use super::directory::Directory;
-use crate::store::address::LocalDir;
 use crate::store::examine::{Examination, Finding, Weight};
+use crate::store::local::LocalDir;
 use crate::text::escape;
 
 /// File systems by their magic numbers (statfs(2)), and whether other hosts may have them mounted

@@ -444,7 +444,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::store::address::LocalDir;
+    use crate::store::local::LocalDir;
 
     fn directory(path: &Path) -> Rc<Directory> {
         let chosen = LocalDir {

@@ -5,6 +5,7 @@
 //! holder ends, so a grant has no expiry. It is still lost if the file or directory is deleted,
 //! moved or replaced under the holder. The holder watches for that, and each renewal checks it.
 
+pub(super) mod address;
 pub(super) mod directory;
 mod examine;
 mod fence;
@@ -22,13 +23,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+pub use self::address::LocalDir;
 use self::directory::Directory;
 use self::file::{LOOK, LockFile, MAKE, unnamed};
 use self::files::Files;
 use self::gate::{Gate, TURN};
 use self::held::Held;
 use self::watch::{Awaited, Watch};
-use super::address::LocalDir;
 use super::{
     Answer, Claim, Examination, Fault, FaultKind, Feature, ForceUnlock, Heal, Hint, Lacking, Look,
     Node, Pending, Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,

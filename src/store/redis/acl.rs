@@ -4,9 +4,9 @@
 //! A command that a script calls must be listed here. A test gives a user these rights and no more,
 //! and tries everything.
 
+use super::address::HostKind;
 use super::place::Way;
 use crate::lock::key::{Derived, Key};
-use crate::store::address::HostKind;
 use crate::store::examine::Grant;
 
 /// A right that rlock uses.

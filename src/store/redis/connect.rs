@@ -13,8 +13,9 @@ use super::state::{ConnectionState, Effect};
 use super::stranger;
 use super::tls::Trust;
 use crate::clock;
+use crate::secret::Secret;
 use crate::store::Fault;
-use crate::store::address::{Endpoint, Secret};
+use crate::store::redis::address::Endpoint;
 
 /// How to connect to one server and as whom.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ use super::metered::Metered;
 use super::state::{ConnectionState, Effect, LockId, Push, Subscription};
 use super::stranger;
 use crate::clock;
-use crate::store::address::Secret;
+use crate::secret::Secret;
 use crate::store::{Fault, FaultKind};
 
 /// The most that may be read between two requests, for all that a lock needs.

@@ -24,7 +24,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use super::connect::Access;
 use super::tls::no_tls;
 use crate::clock;
-use crate::store::address::Endpoint;
+use crate::store::redis::address::Endpoint;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
 

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, Value};
 use super::connect::Access;
 use super::reply;
 use crate::secret;
-use crate::store::address::Secret;
+use crate::secret::Secret;
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text::escape;
 

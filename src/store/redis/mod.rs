@@ -12,6 +12,7 @@
 //! replaced, is repeated once.
 
 pub mod acl;
+pub mod address;
 mod call;
 mod claim;
 mod confirmed;

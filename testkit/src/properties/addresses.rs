@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use rlock::store::address::{Address, Remote, joined};
+use rlock::store::address::{Address, joined};
+use rlock::store::redis::address::Remote;
 
 use super::{is_fit_to_be_shown, shown};
 

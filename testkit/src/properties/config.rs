@@ -10,8 +10,10 @@ use nix::sys::stat::{Mode, fchmod};
 use rlock::cli::subcommands::HeldArgs;
 use rlock::cli::{self, Command, NodeArgs, RunArgs};
 use rlock::exit::{Failure, Outcome, outcome_of};
+use rlock::secret::Secret;
 use rlock::settings::{HeldLock, LockSettings, NodeSettings, RunSettings, Sources, StoreConfig};
-use rlock::store::address::{Address, Remote, Secret, joined};
+use rlock::store::address::{Address, joined};
+use rlock::store::redis::address::Remote;
 use rlock::text::duration;
 
 use super::is_fit_to_be_shown;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rlock::lock::key::Key;
 use rlock::store::Store;
-use rlock::store::address::LocalDir;
+use rlock::store::local::LocalDir;
 use rlock::store::local::LocalStore;
 use tempfile::TempDir;
 

@@ -132,7 +132,7 @@ mod tests {
     use super::super::Primary;
     use super::*;
     use crate::lock::instant::Instant;
-    use crate::store::address::Endpoint;
+    use crate::store::redis::address::Endpoint;
     use crate::store::redis::connect::Connector;
 
     fn site(port: u16, epoch: u64) -> Arc<Site> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::answer::Location;
 use super::{Cluster, Place, Sentinels, ServerAt};
-use crate::store::address::{Endpoint, HostKind, Remote, Secret};
+use crate::secret::Secret;
+use crate::store::redis::address::{Endpoint, HostKind, Remote};
 use crate::store::redis::connect::{Access, Connector};
 use crate::store::redis::tls::Trust;
 

@@ -32,7 +32,7 @@ use crate::lock::mode::Mode;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
-use crate::store::address::Endpoint;
+use crate::store::redis::address::Endpoint;
 use crate::store::redis::place::Place;
 use crate::store::{FaultKind, Wake};
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::text::escape;
 
 /// Beginning of an address with a directory.
-pub(super) const SCHEME: &str = "local:";
+pub(in crate::store) const SCHEME: &str = "local:";
 
 /// The option behind a directory that several users lock in.
 const SHARED: &str = "?shared";
@@ -23,7 +23,7 @@ pub struct LocalDir {
 
 impl LocalDir {
     /// Reads what follows `local:`.
-    pub(super) fn parse(raw: &str) -> Result<Self, String> {
+    pub(in crate::store) fn parse(raw: &str) -> Result<Self, String> {
         let (dir, is_shared) = raw
             .strip_suffix(SHARED)
             .map_or((raw, false), |dir| (dir, true));
@@ -43,7 +43,7 @@ impl LocalDir {
     }
 
     /// The address as another rlock reads it.
-    pub(super) fn address(&self) -> OsString {
+    pub(in crate::store) fn address(&self) -> OsString {
         [
             OsStr::new(SCHEME),
             self.path.as_os_str(),
@@ -71,9 +71,9 @@ impl fmt::Display for LocalDir {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Address;
-    use super::super::tests::{refused, shown};
     use super::*;
+    use crate::store::address::Address;
+    use crate::store::address::tests::{refused, shown};
 
     #[test]
     fn a_directory_may_be_shared_and_has_no_other_option() {

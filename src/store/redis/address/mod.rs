@@ -1,13 +1,91 @@
-//! Addresses with several hosts.
+//! The address of a node of Redis' kind: a server, the sentinels of a service, or members of a
+//! cluster.
 //!
 //! * `redis-sentinel://[user:password@]host[:port],…/service[/db]`: user and password are the
 //!   servers'. Sentinels never see them.
 //! * `redis-cluster://[user:password@]host[:port],…`: each host is a member that tells which
 //!   primary serves which slot.
 
-use super::server::tcp;
-use super::{HostKind, Remote, SERVER_PORT, database, decoded};
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::{
+    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
+};
+
+use crate::secret::Secret;
 use crate::text::escape;
+pub(in crate::store) use server::{socket, tcp, unix_socket};
+
+mod server;
+
+/// How to reach a server and as whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Kind of the hosts.
+    pub kind: HostKind,
+    /// The hosts, at least one. Several are over TCP, each with TLS or none of them.
+    pub hosts: Vec<Endpoint>,
+    /// User at the servers. Sentinels never see it.
+    pub user: Option<String>,
+    /// Password at the servers.
+    pub password: Option<Secret>,
+    /// Database number at the servers.
+    pub db: u32,
+}
+
+/// The kind of a node's hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HostKind {
+    /// The server itself, alone.
+    Server,
+    /// Sentinels, which name the server of the service of this name.
+    Sentinel(String),
+    /// Members of a cluster, which tell the primary that serves the lock's slot.
+    Member,
+}
+
+impl Remote {
+    /// Whether connections to hosts and servers are encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.hosts
+            .iter()
+            .any(|host| matches!(host, Endpoint::Tcp { tls: true, .. }))
+    }
+
+    /// Returns the address with its user and without its password.
+    pub(in crate::store) fn without_secret(&self) -> String {
+        let Some(user) = &self.user else {
+            return self.to_string();
+        };
+        let user = utf8_percent_encode(user, NON_ALPHANUMERIC);
+        self.to_string().replacen("://", &format!("://{user}@"), 1)
+    }
+
+    /// Whether both lead to the same server.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.hosts.iter().any(|host| other.hosts.contains(host))
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// Host (without the brackets of an IPv6 address) and port; `tls` for `rediss://`.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// Whether the connection is encrypted and the server's name verified.
+        tls: bool,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// Port of a server.
+pub(in crate::store) const SERVER_PORT: u16 = 6379;
 
 /// Port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
@@ -16,7 +94,7 @@ const SENTINEL_PORT: u16 = 26379;
 const MOST_HOSTS: usize = 15;
 
 /// Reads what stands behind the scheme of a service's address.
-pub(super) fn service(rest: &str, tls: bool) -> Result<Remote, String> {
+pub(in crate::store) fn service(rest: &str, tls: bool) -> Result<Remote, String> {
     let (remote, path) = hosts(rest, tls, SENTINEL_PORT, "sentinel")?;
     let (name, db) = path.split_once('/').unwrap_or((path, ""));
     let name = decoded(name)?;
@@ -35,7 +113,7 @@ pub(super) fn service(rest: &str, tls: bool) -> Result<Remote, String> {
 }
 
 /// Reads what stands behind the scheme of a cluster's address.
-pub(super) fn cluster(rest: &str, tls: bool) -> Result<Remote, String> {
+pub(in crate::store) fn cluster(rest: &str, tls: bool) -> Result<Remote, String> {
     let (remote, path) = hosts(rest, tls, SERVER_PORT, "member")?;
     if !path.is_empty() && database(path)? > 0 {
         return Err("a cluster has database 0 only".to_owned());
@@ -78,43 +156,92 @@ fn hosts<'a>(rest: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Remote,
     }
 }
 
-/// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a
-/// scheme belongs to the sentinels or to the cluster before it, if that address has no path yet.
-pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let mut addresses: Vec<String> = Vec::new();
-    for piece in pieces {
-        let is_address =
-            piece.contains("://") || piece.trim() == "local" || piece.trim().starts_with("local:");
-        match addresses
-            .last_mut()
-            .filter(|last| !is_address && is_open(last))
-        {
-            Some(last) => *last = format!("{last},{}", piece.trim()),
-            None => addresses.push(piece.to_owned()),
-        }
-    }
-    addresses
+fn filled(text: String) -> Option<String> {
+    if text.is_empty() { None } else { Some(text) }
 }
 
-/// Whether the address is that of sentinels or a cluster, and more hosts may follow.
-fn is_open(address: &str) -> bool {
-    let names_several = |scheme: &str| {
-        let scheme = scheme.to_ascii_lowercase();
-        scheme.ends_with("-sentinel") || scheme.ends_with("-cluster")
-    };
-    address
-        .trim()
-        .split_once("://")
-        .is_some_and(|(scheme, rest)| names_several(scheme) && !rest.contains('/'))
+fn database(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("{} is no database number", escape::text(text)))
+}
+
+fn decoded(text: &str) -> Result<String, String> {
+    percent_decode_str(text)
+        .decode_utf8()
+        .map(Into::into)
+        .map_err(|_| "it is not UTF-8 once decoded".to_owned())
+}
+
+/// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end
+/// the address.
+const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b',');
+
+/// Must be encoded in a service's name.
+const IN_NAME: &AsciiSet = &IN_PATH.add(b'/').add(b'@');
+
+/// `host:port`, or the path of a socket.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => f.write_str(&escape::text(&path.to_string_lossy())),
+            Self::Tcp { host, port, .. } => f.write_str(&host_and_port(&escape::text(host), *port)),
+        }
+    }
+}
+
+/// Returns `host:port`, with an IPv6 address in brackets.
+pub fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self
+            .hosts
+            .iter()
+            .map(Endpoint::to_string)
+            .collect::<Vec<_>>()
+            .join(",");
+        let scheme = if self.is_tls() { "rediss" } else { "redis" };
+        let mut db = "/";
+        match (&self.kind, &self.hosts[..]) {
+            (HostKind::Server, [Endpoint::Unix(path)]) => {
+                db = "?db=";
+                write!(
+                    f,
+                    "redis+unix://{}",
+                    utf8_percent_encode(&path.to_string_lossy(), IN_PATH)
+                )?;
+            }
+            (HostKind::Server, _) => write!(f, "{scheme}://{hosts}")?,
+            (HostKind::Sentinel(service), _) => {
+                write!(
+                    f,
+                    "{scheme}-sentinel://{hosts}/{}",
+                    utf8_percent_encode(service, IN_NAME)
+                )?;
+            }
+            (HostKind::Member, _) => write!(f, "{scheme}-cluster://{hosts}")?,
+        }
+        if self.db > 0 {
+            write!(f, "{db}{}", self.db)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::{refused, shown};
-    use super::super::{Address, Secret};
     use super::*;
+    use crate::store::address::Address;
+    use crate::store::address::tests::{refused, shown};
 
     #[test]
     fn every_form_of_a_cluster_is_read_and_shown_without_its_password() {
@@ -213,35 +340,5 @@ mod tests {
             let raw = format!("redis-{kind}://user:hunter2@{tail}");
             prop_assert!(!shown(&raw).contains("hunter2"));
         }
-    }
-
-    #[test]
-    fn commas_separate_the_sentinels_of_an_address_and_the_addresses() {
-        let joined = |list: &str| super::joined(list.split(',')).join(" ");
-        assert_eq!(
-            joined("redis-sentinel://a,b,c/svc,redis://d"),
-            "redis-sentinel://a,b,c/svc redis://d"
-        );
-        assert_eq!(
-            joined("redis-sentinel://a/svc,b,redis-sentinel://c, d/t/1"),
-            "redis-sentinel://a/svc b redis-sentinel://c,d/t/1"
-        );
-        assert_eq!(
-            joined("redis://a,b,local,redis-sentinel://c,local"),
-            "redis://a b local redis-sentinel://c local"
-        );
-        assert_eq!(
-            joined("redis-sentinel://u:p,w@a/svc"),
-            "redis-sentinel://u:p,w@a/svc"
-        );
-        assert_eq!(
-            joined("Redis-Sentinel://a,b/svc,c,/run/d"),
-            "Redis-Sentinel://a,b/svc c /run/d"
-        );
-        assert_eq!(
-            joined("redis-cluster://a,b:1,redis://c"),
-            "redis-cluster://a,b:1 redis://c"
-        );
-        assert_eq!(joined("redis-cluster://a,b/,c"), "redis-cluster://a,b/ c");
     }
 }

@@ -5,20 +5,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
 
-use percent_encoding::{
-    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
-};
-
-pub use crate::secret::Secret;
+use crate::store::local::LocalDir;
+use crate::store::local::address as local;
+use crate::store::redis::address::{self as redis, Remote, SERVER_PORT};
 use crate::text::escape;
-pub use directory::LocalDir;
-pub use several::joined;
-
-mod directory;
-mod server;
-mod several;
 
 /// A node's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,74 +20,67 @@ pub enum Address {
     Local(Option<LocalDir>),
 }
 
-/// How to reach a server and as whom.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Remote {
-    /// Kind of the hosts.
-    pub kind: HostKind,
-    /// The hosts, at least one. Several are over TCP, each with TLS or none of them.
-    pub hosts: Vec<Endpoint>,
-    /// User at the servers. Sentinels never see it.
-    pub user: Option<String>,
-    /// Password at the servers.
-    pub password: Option<Secret>,
-    /// Database number at the servers.
-    pub db: u32,
-}
-
-/// The kind of a node's hosts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum HostKind {
-    /// The server itself, alone.
-    Server,
-    /// Sentinels, which name the server of the service of this name.
-    Sentinel(String),
-    /// Members of a cluster, which tell the primary that serves the lock's slot.
-    Member,
-}
-
-impl Remote {
-    /// Whether connections to hosts and servers are encrypted.
-    pub fn is_tls(&self) -> bool {
-        self.hosts
-            .iter()
-            .any(|host| matches!(host, Endpoint::Tcp { tls: true, .. }))
-    }
-
-    /// Whether both lead to the same server.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.hosts.iter().any(|host| other.hosts.contains(host))
-    }
-}
-
-/// Where a server listens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
-    /// Host (without the brackets of an IPv6 address) and port; `tls` for `rediss://`.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// TCP port.
-        port: u16,
-        /// Whether the connection is encrypted and the server's name verified.
-        tls: bool,
-    },
-    /// A unix socket.
-    Unix(PathBuf),
-}
-
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
                      redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir[?shared]";
 
-/// Port of a server.
-const SERVER_PORT: u16 = 6379;
+/// A kind of address, known by its beginning.
+struct Scheme {
+    /// Names before the `://`, without TLS.
+    plain: &'static [&'static str],
+    /// Names with TLS.
+    tls: &'static [&'static str],
+    /// Reads what follows, with or without TLS.
+    parse: fn(&str, bool) -> Result<Remote, String>,
+    /// Whether it takes several hosts, with commas between them.
+    has_hosts: bool,
+}
 
-/// Whether addresses of nodes begin with `scheme`, in any case, and `://`.
+const SCHEMES: [Scheme; 4] = [
+    Scheme {
+        plain: &["redis", "valkey"],
+        tls: &["rediss", "valkeys"],
+        parse: |rest, tls| redis::tcp(rest, tls, SERVER_PORT),
+        has_hosts: false,
+    },
+    Scheme {
+        plain: &["redis+unix", "valkey+unix", "unix"],
+        tls: &[],
+        parse: |rest, _| redis::socket(rest),
+        has_hosts: false,
+    },
+    Scheme {
+        plain: &["redis-sentinel", "valkey-sentinel"],
+        tls: &["rediss-sentinel", "valkeys-sentinel"],
+        parse: redis::service,
+        has_hosts: true,
+    },
+    Scheme {
+        plain: &["redis-cluster", "valkey-cluster"],
+        tls: &["rediss-cluster", "valkeys-cluster"],
+        parse: redis::cluster,
+        has_hosts: true,
+    },
+];
+
+impl Scheme {
+    /// Returns the scheme of this name, in any case, and whether it is one with TLS.
+    fn of(name: &str) -> Option<(&'static Self, bool)> {
+        let name = name.to_ascii_lowercase();
+        let is_in = |names: &[&str]| names.contains(&&*name);
+        let known = |scheme: &&Self| is_in(scheme.plain) || is_in(scheme.tls);
+        let scheme = SCHEMES.iter().find(known)?;
+        Some((scheme, is_in(scheme.tls)))
+    }
+}
+
+/// Whether addresses of nodes begin with `scheme` and `://`, or with one of its family.
 pub fn is_scheme(scheme: &str) -> bool {
-    let scheme = scheme.to_ascii_lowercase();
-    let server = scheme.split(['+', '-']).next().unwrap_or_default();
-    matches!(server, "redis" | "rediss" | "valkey" | "valkeys") || scheme == "unix"
+    let family = |name: &str| name.split(['+', '-']).next().map(str::to_ascii_lowercase);
+    let mut names = SCHEMES
+        .iter()
+        .flat_map(|known| known.plain.iter().chain(known.tls));
+    names.any(|name| family(name) == family(scheme))
 }
 
 impl Address {
@@ -109,47 +93,56 @@ impl Address {
         if raw == "local" {
             return Ok(Self::Local(None));
         }
-        if let Some(dir) = raw.strip_prefix(directory::SCHEME) {
+        if let Some(dir) = raw.strip_prefix(local::SCHEME) {
             return LocalDir::parse(dir)
                 .map(|dir| Self::Local(Some(dir)))
                 .or_else(|why| fail(&why));
         }
-        let Some((scheme, rest)) = raw.split_once("://") else {
-            return server::short(raw)
-                .map(Self::Remote)
-                .or_else(|why| fail(&why));
-        };
-        if raw.contains('#') {
-            return fail("a # in an address must be written %23");
-        }
-        let parsed = match &*scheme.to_ascii_lowercase() {
-            "redis" | "valkey" => server::tcp(rest, false, SERVER_PORT),
-            "rediss" | "valkeys" => server::tcp(rest, true, SERVER_PORT),
-            "redis+unix" | "valkey+unix" | "unix" => server::socket(rest),
-            "redis-sentinel" | "valkey-sentinel" => several::service(rest, false),
-            "rediss-sentinel" | "valkeys-sentinel" => several::service(rest, true),
-            "redis-cluster" | "valkey-cluster" => several::cluster(rest, false),
-            "rediss-cluster" | "valkeys-cluster" => several::cluster(rest, true),
-            _ => return fail(&format!("unknown scheme; write {FORMS}")),
+        let parsed = match raw.split_once("://") {
+            None => short(raw),
+            Some(_) if raw.contains('#') => Err("a # in an address must be written %23".to_owned()),
+            Some((scheme, rest)) => match Scheme::of(scheme) {
+                Some((scheme, is_tls)) => (scheme.parse)(rest, is_tls),
+                None => Err(format!("unknown scheme; write {FORMS}")),
+            },
         };
         parsed.map(Self::Remote).or_else(|why| fail(&why))
     }
 }
 
-fn filled(text: String) -> Option<String> {
-    if text.is_empty() { None } else { Some(text) }
-}
-
-fn database(text: &str) -> Result<u32, String> {
-    text.parse()
-        .map_err(|_| format!("{} is no database number", escape::text(text)))
-}
-
-fn decoded(text: &str) -> Result<String, String> {
-    percent_decode_str(text)
-        .decode_utf8()
-        .map(Into::into)
-        .map_err(|_| "it is not UTF-8 once decoded".to_owned())
+/// Reads an address without a scheme.
+fn short(raw: &str) -> Result<Remote, String> {
+    // Before anything of it is shown: a part of it may be a password.
+    if raw.contains('@') {
+        return Err(
+            "an address with a user or a password begins with redis:// or the like".to_owned(),
+        );
+    }
+    if raw.starts_with('/') {
+        return redis::unix_socket(raw);
+    }
+    let lower = raw.to_ascii_lowercase();
+    if lower == "local" || lower.starts_with(local::SCHEME) {
+        return Err(
+            "did you mean local, in lower case? A host of this name is written redis://HOST"
+                .to_owned(),
+        );
+    }
+    if raw.contains(['/', '?', '#', '\\']) {
+        return Err(format!("not an address; write {FORMS}"));
+    }
+    if raw.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("a number is no host; write host:port".to_owned());
+    }
+    redis::tcp(raw, false, SERVER_PORT).map_err(|why| match raw.split_once(':') {
+        Some((scheme, _)) if is_scheme(scheme) => {
+            format!(
+                "{why}; behind a scheme write ://, as in {}://HOST",
+                escape::text(scheme)
+            )
+        }
+        _ => why,
+    })
 }
 
 /// `raw` with all that could be a password cut out, however malformed it is. What follows the last
@@ -197,13 +190,6 @@ fn without_digits(rest: &str) -> String {
     }
 }
 
-/// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end
-/// the address.
-const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b',');
-
-/// Must be encoded in a service's name.
-const IN_NAME: &AsciiSet = &IN_PATH.add(b'/').add(b'@');
-
 /// The name by which messages know the node: its address without user and password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -220,87 +206,53 @@ impl Address {
     pub fn without_secret(&self) -> OsString {
         match self {
             Self::Local(Some(dir)) => dir.address(),
-            Self::Remote(Remote {
-                user: Some(user), ..
-            }) => {
-                let user = utf8_percent_encode(user, NON_ALPHANUMERIC).to_string();
-                self.to_string()
-                    .replacen("://", &format!("://{user}@"), 1)
-                    .into()
-            }
-            _ => self.to_string().into(),
+            Self::Remote(remote) => remote.without_secret().into(),
+            Self::Local(None) => self.to_string().into(),
         }
     }
 }
 
-/// `host:port`, or the path of a socket.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => f.write_str(&escape::text(&path.to_string_lossy())),
-            Self::Tcp { host, port, .. } => f.write_str(&host_and_port(&escape::text(host), *port)),
+/// Puts the pieces of a list of addresses together that commas have taken apart. A piece without a
+/// scheme belongs to the hosts of the address before it, if that takes several and has no path yet.
+pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut addresses: Vec<String> = Vec::new();
+    for piece in pieces {
+        let is_address =
+            piece.contains("://") || piece.trim() == "local" || piece.trim().starts_with("local:");
+        match addresses
+            .last_mut()
+            .filter(|last| !is_address && is_open(last))
+        {
+            Some(last) => *last = format!("{last},{}", piece.trim()),
+            None => addresses.push(piece.to_owned()),
         }
     }
+    addresses
 }
 
-/// Returns `host:port`, with an IPv6 address in brackets.
-pub fn host_and_port(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
-
-impl fmt::Display for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts = self
-            .hosts
-            .iter()
-            .map(Endpoint::to_string)
-            .collect::<Vec<_>>()
-            .join(",");
-        let scheme = if self.is_tls() { "rediss" } else { "redis" };
-        let mut db = "/";
-        match (&self.kind, &self.hosts[..]) {
-            (HostKind::Server, [Endpoint::Unix(path)]) => {
-                db = "?db=";
-                write!(
-                    f,
-                    "redis+unix://{}",
-                    utf8_percent_encode(&path.to_string_lossy(), IN_PATH)
-                )?;
-            }
-            (HostKind::Server, _) => write!(f, "{scheme}://{hosts}")?,
-            (HostKind::Sentinel(service), _) => {
-                write!(
-                    f,
-                    "{scheme}-sentinel://{hosts}/{}",
-                    utf8_percent_encode(service, IN_NAME)
-                )?;
-            }
-            (HostKind::Member, _) => write!(f, "{scheme}-cluster://{hosts}")?,
-        }
-        if self.db > 0 {
-            write!(f, "{db}{}", self.db)
-        } else {
-            Ok(())
-        }
-    }
+/// Whether more hosts may follow the address.
+fn is_open(address: &str) -> bool {
+    let has_hosts = |scheme| Scheme::of(scheme).is_some_and(|(scheme, _)| scheme.has_hosts);
+    address
+        .trim()
+        .split_once("://")
+        .is_some_and(|(scheme, rest)| has_hosts(scheme) && !rest.contains('/'))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::secret::Secret;
+    use crate::store::redis::address::Endpoint;
     use proptest::prelude::*;
 
-    pub(super) fn shown(raw: &str) -> String {
+    pub(in crate::store) fn shown(raw: &str) -> String {
         Address::parse(raw).map_or_else(|error| error, |address| address.to_string())
     }
 
     /// Checks that the address is refused, and that the error says why and shows no secret.
     #[track_caller]
-    pub(super) fn refused(raw: &str, why: &str) {
+    pub(in crate::store) fn refused(raw: &str, why: &str) {
         let error = Address::parse(raw).expect_err(raw);
         assert!(error.contains(why), "{raw}: {error}");
         assert!(
@@ -413,7 +365,92 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_host_and_a_path_are_short_for_an_address() {
+        assert_eq!(shown("h"), "redis://h:6379");
+        assert_eq!(shown("redis:7"), "redis://redis:7");
+        assert_eq!(shown("[::1]:7"), "redis://[::1]:7");
+        assert_eq!(shown("10.0.0.5"), "redis://10.0.0.5:6379");
+        assert_eq!(
+            shown("/run/my redis%20.sock"),
+            "redis+unix:///run/my%20redis%2520.sock"
+        );
+    }
+
+    #[test]
+    fn what_is_no_short_form_says_why_and_shows_no_password() {
+        for (raw, why) in [
+            ("6379", "write host:port"),
+            ("h/2", "not an address"),
+            ("redis:/h", "not an address"),
+            ("./redis.sock", "not an address"),
+            ("h:", "redis://h:6379"),
+            ("h:hunter2", "invalid port number"),
+            ("h:99999", "invalid port number"),
+            ("u:hunter2@h", "begins with redis://"),
+            ("/run/x?db=2", "redis+unix:///path?db=N"),
+            ("/run/../x", ".."),
+            ("/", "no"),
+            ("/run/a\nb", "socket"),
+            ("a b", "separated by commas"),
+            ("redis:redis1", "as in redis://HOST"),
+            ("redis+u\x19nix:x", "as in redis+u\\x19nix://HOST"),
+            ("Local", "did you mean local"),
+            ("LOCAL:/run", "did you mean local"),
+        ] {
+            let told = shown(raw);
+            assert!(
+                told.contains(why) && !told.contains("hunter2"),
+                "{raw}: {told}"
+            );
+        }
+    }
+
+    #[test]
+    fn commas_separate_the_sentinels_of_an_address_and_the_addresses() {
+        let joined = |list: &str| super::joined(list.split(',')).join(" ");
+        assert_eq!(
+            joined("redis-sentinel://a,b,c/svc,redis://d"),
+            "redis-sentinel://a,b,c/svc redis://d"
+        );
+        assert_eq!(
+            joined("redis-sentinel://a/svc,b,redis-sentinel://c, d/t/1"),
+            "redis-sentinel://a/svc b redis-sentinel://c,d/t/1"
+        );
+        assert_eq!(
+            joined("redis://a,b,local,redis-sentinel://c,local"),
+            "redis://a b local redis-sentinel://c local"
+        );
+        assert_eq!(
+            joined("redis-sentinel://u:p,w@a/svc"),
+            "redis-sentinel://u:p,w@a/svc"
+        );
+        assert_eq!(
+            joined("Redis-Sentinel://a,b/svc,c,/run/d"),
+            "Redis-Sentinel://a,b/svc c /run/d"
+        );
+        assert_eq!(
+            joined("redis-cluster://a,b:1,redis://c"),
+            "redis-cluster://a,b:1 redis://c"
+        );
+        assert_eq!(joined("redis-cluster://a,b/,c"), "redis-cluster://a,b/ c");
+    }
+
     proptest! {
+        #[test]
+        fn no_error_of_a_short_form_contains_a_password(tail in "[ -~]{0,20}") {
+            let raw = format!("user:hunter2@{tail}");
+            prop_assert!(!shown(&raw).contains("hunter2"));
+        }
+
+        #[test]
+        fn a_shown_short_form_is_read_back(host in "[a-z][a-z0-9.-]{0,9}", port in 1u16.., path in "(/[a-z% ,]{1,5}){1,3}") {
+            prop_assume!(host != "local");
+            for raw in [format!("{host}:{port}"), path] {
+                prop_assert_eq!(Address::parse(&raw), Address::parse(&shown(&raw)));
+            }
+        }
+
         #[test]
         fn no_error_and_no_name_contains_the_password(tail in "[ -~]{0,20}") {
             let raw = format!("redis://user:hunter2@{tail}");
