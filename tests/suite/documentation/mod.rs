@@ -4,10 +4,12 @@
 //! 2. `transcript` plays what terminals show.
 //! 3. `help` runs the examples of help, which are those of the reference.
 //! 4. `examples` looks closer at some of them.
+//! 5. `messages` finds what troubleshooting does not explain.
 
 mod commands;
 mod examples;
 mod help;
+mod messages;
 mod transcript;
 
 use std::ffi::OsString;
@@ -368,29 +370,6 @@ fn every_command_line_is_understood() {
         }
     }
     assert!(understood > 40, "{understood}");
-}
-
-/// The troubleshooting page finds a message by its words.
-#[test]
-fn every_message_that_is_explained_exists() {
-    let source = source("src");
-    // A message over two lines of source is one line.
-    let joined: Vec<&str> = source.split("\\\n").map(str::trim_start).collect();
-    let source = joined.concat();
-    let page = read(Path::new("docs/troubleshooting.md"));
-    let explained: Vec<&str> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
-        .collect();
-    assert!(explained.len() > 40, "{}", explained.len());
-    let missing: Vec<_> = explained
-        .iter()
-        .filter(|words| !source.contains(**words))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "in docs/troubleshooting.md, but in no message: {missing:#?}"
-    );
 }
 
 /// Answers of `break --yes`, which explain themselves.
