@@ -199,7 +199,6 @@ impl Claimant for Acquirer<'_> {
             guard.may_hold(self.which, token.as_uuid());
         }
         Claim {
-            key: self.lock.keys[self.which].clone(),
             token,
             details: self.details(now).fitted(),
             fence_hint: fence::hint(now),

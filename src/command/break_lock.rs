@@ -18,7 +18,7 @@ use crate::lock::details::{Breaker, Details, LONGEST_REASON, fits};
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::last::{Entry, Note, Run};
-use crate::lock::messages::ForceUnlock;
+use crate::lock::messages::{Look, TakeAway};
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
@@ -70,11 +70,11 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
 
 impl BreakRequest<'_> {
     async fn carry_out(&self) -> anyhow::Result<Outcome> {
-        let nodes = open(&self.reach.place, self.reach.limit, None)?;
-        let looks = observe(&nodes, &self.key, self.reach.limit, |_| false).await;
+        let nodes = open(&self.key, &self.reach.place, self.reach.limit, None)?;
+        let looks = observe(&nodes, self.reach.limit, Look::default(), |_| false).await;
         let census = looks.census();
         if !census.is_answered() {
-            return Err(unanswered(&self.key, &nodes, &looks.faults).into());
+            return Err(unanswered(&self.key, nodes.quorum(), &looks.faults).into());
         }
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
@@ -119,7 +119,7 @@ impl BreakRequest<'_> {
                 let note = note(&census, token, details, &by);
                 let done = self
                     .delete(&nodes, |_| {
-                        Some(ForceUnlock::Delete(token, highest, note.as_ref()))
+                        Some(TakeAway::Delete(token, highest, note.as_ref()))
                     })
                     .await;
                 done.map(|()| has_deleted = true)
@@ -127,7 +127,7 @@ impl BreakRequest<'_> {
                 let tombstone = details.tombstone(token, by.clone());
                 // One tombstone is enough for the holder to stop its command.
                 let done = self
-                    .force(&nodes, |_| Some(ForceUnlock::Tombstone(token, &tombstone)))
+                    .force(&nodes, |_| Some(TakeAway::Tombstone(token, &tombstone)))
                     .await;
                 done.map(|_| stopped.push(token))
             };
@@ -245,15 +245,15 @@ impl BreakRequest<'_> {
     async fn force<'f>(
         &self,
         nodes: &Nodes,
-        how: impl Fn(usize) -> Option<ForceUnlock<'f>>,
+        how: impl Fn(usize) -> Option<TakeAway<'f>>,
     ) -> Result<Faults, Failure> {
-        let count = outside::force_unlock(nodes, &self.key, self.reach.limit, how).await;
+        let count = outside::take_away(nodes, self.reach.limit, how).await;
         if count.done > 0 {
             Ok(count.faults)
         } else if count.faults.is_empty() {
             Err(self.no("the holder has changed or released it meanwhile; nothing was broken"))
         } else {
-            Err(unanswered(&self.key, nodes, &count.faults))
+            Err(unanswered(&self.key, nodes.quorum(), &count.faults))
         }
     }
 
@@ -261,11 +261,11 @@ impl BreakRequest<'_> {
     async fn delete<'f>(
         &self,
         nodes: &Nodes,
-        how: impl Fn(usize) -> Option<ForceUnlock<'f>>,
+        how: impl Fn(usize) -> Option<TakeAway<'f>>,
     ) -> Result<(), Failure> {
         let faults = self.force(nodes, how).await?;
         if faults.len() >= nodes.quorum().needed() {
-            return Err(unanswered(&self.key, nodes, &faults));
+            return Err(unanswered(&self.key, nodes.quorum(), &faults));
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl BreakRequest<'_> {
                 .and_then(|seen| seen.last.success.as_ref())
         };
         let token = |node: usize| known(node).unwrap_or(run).token;
-        self.delete(nodes, |node| Some(ForceUnlock::Forget(token(node))))
+        self.delete(nodes, |node| Some(TakeAway::Forget(token(node))))
             .await?;
         self.report.say(&Event::Forgotten);
         Ok(Outcome::Done)
@@ -310,7 +310,7 @@ impl BreakRequest<'_> {
                 .as_ref()
                 .filter(|_| census.agrees_with_leading(node) == Some(true))
         };
-        self.delete(nodes, |node| seen(node).map(ForceUnlock::DeleteForeign))
+        self.delete(nodes, |node| seen(node).map(TakeAway::DeleteForeign))
             .await?;
         self.report.say(&Event::KeyDeleted);
         Ok(Outcome::Done)
@@ -336,7 +336,7 @@ impl BreakRequest<'_> {
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
         let progress = Progress::new(&self.report);
         loop {
-            let looks = observe(nodes, &self.key, self.reach.limit, |_| false).await;
+            let looks = observe(nodes, self.reach.limit, Look::default(), |_| false).await;
             let kept = tokens
                 .iter()
                 .any(|token| looks.census().is_anywhere(*token));

@@ -12,6 +12,7 @@ use crate::hold::observe::Observations;
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
+use crate::lock::quorum::Quorum;
 use crate::report::{Event, Reporter, failures};
 use crate::settings::{LockSettings, StoreConfig};
 use crate::store::Store;
@@ -49,8 +50,8 @@ pub(super) fn print(text: &[u8]) -> anyhow::Result<bool> {
 }
 
 /// Returns the failure of a command to which too few nodes gave an answer about a lock.
-pub(super) fn unanswered(key: &Key, nodes: &Nodes, faults: &Faults) -> Failure {
-    failures::no_majority(faults, nodes.quorum()).of(key)
+pub(super) fn unanswered(key: &Key, quorum: Quorum, faults: &Faults) -> Failure {
+    failures::no_majority(faults, quorum).of(key)
 }
 
 /// Refuses to judge a lock whose holder uses another number of nodes: a majority of our nodes may
@@ -68,22 +69,24 @@ pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> 
     let stores = settings
         .place
         .open(limit, settings.keys.len(), settings.copies)?;
-    Ok(settings.keys.iter().map(|_| nodes_of(&stores)).collect())
+    let nodes = |key| nodes_of(&stores, key);
+    Ok(settings.keys.iter().map(nodes).collect())
 }
 
-/// Opens the nodes; each exchange takes `limit` at most. Of the writes only those with `copies`
+/// Opens the nodes of `key`; each exchange takes `limit` at most. Of the writes only those with `copies`
 /// count.
 pub(super) fn open(
+    key: &Key,
     place: &StoreConfig,
     limit: Duration,
     copies: Option<Copies>,
 ) -> Result<Nodes, Failure> {
-    Ok(nodes_of(&place.open(limit, 1, copies)?))
+    Ok(nodes_of(&place.open(limit, 1, copies)?, key))
 }
 
-/// Returns nodes for one lock, or for observations of many.
-pub(super) fn nodes_of(stores: &[Box<dyn Store>]) -> Nodes {
-    stores.iter().map(|store| store.lock()).collect()
+/// Returns the nodes of `key`.
+pub(super) fn nodes_of(stores: &[Box<dyn Store>], key: &Key) -> Nodes {
+    stores.iter().map(|store| store.open(key)).collect()
 }
 
 /// Warns of the nodes that refuse rlock while a majority of the others answers.

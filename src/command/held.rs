@@ -7,11 +7,11 @@ use crate::cli::subcommands::{CheckArgs, HeldArgs, RenewArgs};
 use crate::clock;
 use crate::exit::{Failure, Outcome};
 use crate::hold::Nodes;
-use crate::hold::observe::{Observations, observe_token};
+use crate::hold::observe::{Observations, observe};
 use crate::hold::outside::{self, Count};
 use crate::lock::census::Census;
 use crate::lock::fence::Fence;
-use crate::lock::messages::Renew;
+use crate::lock::messages::{Keep, Look};
 use crate::lock::occupant::Occupant;
 use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::report::{Event, failures};
@@ -74,7 +74,12 @@ impl<'a> Claimed<'a> {
     fn open(lock: &'a HeldLock) -> Result<Self, Failure> {
         Ok(Self {
             lock,
-            nodes: open(&lock.reach.place, lock.reach.limit, lock.reach.copies)?,
+            nodes: open(
+                &lock.key,
+                &lock.reach.place,
+                lock.reach.limit,
+                lock.reach.copies,
+            )?,
         })
     }
 
@@ -84,7 +89,7 @@ impl<'a> Claimed<'a> {
         let HeldLock {
             key, token, reach, ..
         } = self.lock;
-        let looks = observe_token(&self.nodes, key, *token, reach.limit, certain).await;
+        let looks = observe(&self.nodes, reach.limit, Look::of(*token), certain).await;
         same_list(key, &self.nodes, &looks)?;
         Ok(looks)
     }
@@ -98,7 +103,7 @@ impl<'a> Claimed<'a> {
     fn not_the_holder(&self, looks: &Observations) -> Failure {
         let census = looks.census();
         match census.is_held_by(self.lock.token) {
-            None => unanswered(&self.lock.key, &self.nodes, &looks.faults),
+            None => unanswered(&self.lock.key, self.nodes.quorum(), &looks.faults),
             Some(_) => failures::not_the_holder(&census).of(&self.lock.key),
         }
     }
@@ -129,11 +134,16 @@ impl<'a> Claimed<'a> {
                 Ok(Outcome::Done)
             }
             Some(false) => {
-                let looks =
-                    observe_token(&self.nodes, key, *token, reach.limit, self.tells_whose()).await;
+                let looks = observe(
+                    &self.nodes,
+                    reach.limit,
+                    Look::of(*token),
+                    self.tells_whose(),
+                )
+                .await;
                 Err(self.not_the_holder(&looks))
             }
-            None => Err(unanswered(key, &self.nodes, &count.faults)),
+            None => Err(unanswered(key, self.nodes.quorum(), &count.faults)),
         }
     }
 
@@ -205,7 +215,6 @@ impl<'a> Claimed<'a> {
         args: &RenewArgs,
         fit: impl Fn(Duration) -> Result<Schedule, Failure>,
     ) -> Result<Outcome, Failure> {
-        let HeldLock { key, token, .. } = self.lock;
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
         let entry = self.held(&looks)?;
@@ -215,14 +224,14 @@ impl<'a> Claimed<'a> {
             .lease_length()
             .map(|taken| taken.saturating_sub(lock_delay));
         let schedule = fit(self.ttl(args.ttl, taken)?)?.outlasted(lock_delay, Duration::ZERO);
-        let request = Renew {
-            key: key.clone(),
-            token: *token,
+        let request = Keep {
+            token: self.lock.token,
             fence: self.known_fence(args.fence, &looks)?,
             term: schedule.term(),
             index: Some(entry.seat.index),
             mode: entry.mode().unwrap_or_default(),
             raises_counter: false,
+            heal: None,
         };
         let (count, end) = outside::renew(&self.nodes, &request, schedule.node_timeout()).await;
         let left = end.map_or(Duration::ZERO, |end| end.since(clock::now()));
@@ -272,9 +281,7 @@ impl<'a> Claimed<'a> {
     }
 
     async fn release(&self) -> Result<Outcome, Failure> {
-        let HeldLock {
-            key, token, reach, ..
-        } = self.lock;
+        let HeldLock { token, reach, .. } = self.lock;
         // Observed first: with another list of nodes, only some of the lock's keys would be
         // deleted.
         let looks = self.observe(self.tells_whose()).await?;
@@ -282,10 +289,10 @@ impl<'a> Claimed<'a> {
         if looks.census().is_held_by(*token).is_none() {
             // A node that hangs executes it when it resumes. Another node timeout is not spent on
             // its reply.
-            outside::release(&self.nodes, key, *token, None, WRITING).await;
+            outside::release(&self.nodes, *token, None, WRITING).await;
             return Err(self.not_the_holder(&looks));
         }
-        let count = outside::release(&self.nodes, key, *token, None, reach.limit).await;
+        let count = outside::release(&self.nodes, *token, None, reach.limit).await;
         self.conclude(&count, &Event::Released).await
     }
 }

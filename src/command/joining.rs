@@ -11,6 +11,7 @@ use crate::hold::Nodes;
 use crate::hold::observe::observe;
 use crate::job::nested::outer::{JoinError, OuterRun};
 use crate::lock::key::Key;
+use crate::lock::messages::Look;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::{Blocked, UNREACHABLE, Unjoined};
 use crate::report::failures;
@@ -35,8 +36,8 @@ pub(super) async fn covering(
     let gives_up = begun + lock.waiting.wait.unwrap_or(UNREACHABLE).min(UNREACHABLE);
     let mut alarm = Alarm::new()?;
     loop {
-        let observed = async |(nodes, key)| observe(nodes, key, limit, |_| false).await;
-        let looks = join_all(nodes.iter().zip(lock.keys.iter()).map(observed)).await;
+        let observed = async |nodes| observe(nodes, limit, Look::default(), |_| false).await;
+        let looks = join_all(nodes.iter().map(observed)).await;
         let mut holders = Vec::new();
         let (mut missing, mut unknown) = (None, None);
         for (which, looks) in looks.iter().enumerate() {

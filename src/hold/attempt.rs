@@ -168,7 +168,7 @@ impl Attempt {
         self.claim.index = self.ballot.index();
         for node in self.ballot.confirm(fence) {
             let asked = clock::now();
-            let renewal = self.nodes[node].renew(&self.claim.confirmation(fence));
+            let renewal = self.nodes[node].keep(&self.claim.confirmation(fence));
             self.replies.push(Box::pin(async move {
                 (node, Reply::Confirmed(asked, renewal.await))
             }));

@@ -5,10 +5,8 @@ use std::time::Duration;
 use super::Nodes;
 use crate::lock::census::Census;
 use crate::lock::fault::{Fault, FaultKind, Faults};
-use crate::lock::key::Key;
 use crate::lock::observation::Observation;
-use crate::lock::token::Token;
-use crate::store::{Look, Node};
+use crate::store::{Look, Node, Store};
 
 /// The nodes' answers.
 pub struct Observations {
@@ -44,17 +42,17 @@ pub struct Room {
 }
 
 impl Room {
-    /// Room for each of the `nodes`, of which those `away` are not asked.
-    pub fn new(nodes: &Nodes, away: Faults) -> Self {
+    /// Room for each of that many nodes, of which those `away` are not asked.
+    pub fn new(nodes: usize, away: Faults) -> Self {
         Self {
-            left: vec![ROOM; nodes.len()],
+            left: vec![ROOM; nodes],
             away,
             is_overfull: false,
         }
     }
 
     /// Counts `seen`. A node that has told more than there is room for is not asked any more.
-    pub fn count(&mut self, nodes: &Nodes, seen: &Observations) {
+    pub fn count(&mut self, stores: &[Box<dyn Store>], seen: &Observations) {
         for (node, observation) in seen.of_nodes.iter().enumerate() {
             let takes = observation
                 .as_ref()
@@ -65,7 +63,11 @@ impl Room {
                     ROOM >> 20
                 );
                 self.is_overfull = true;
-                nodes.add_fault(&mut self.away, node, Fault::new(FaultKind::Unknown, why));
+                self.away.push(
+                    node,
+                    stores[node].name(),
+                    Fault::new(FaultKind::Unknown, why),
+                );
             }
             self.left[node] = self.left[node].saturating_sub(takes);
         }
@@ -82,47 +84,23 @@ impl Room {
     }
 }
 
-/// Asks all nodes who has the lock, until `enough` says that more would change nothing, at most for
-/// `limit`.
+/// Asks all nodes for what is `wanted`, until `enough` says that more would change nothing, at most
+/// for `limit`.
 pub async fn observe(
     nodes: &Nodes,
-    key: &Key,
-    limit: Duration,
-    enough: impl Fn(&Census) -> bool,
-) -> Observations {
-    look(
-        nodes,
-        key,
-        limit,
-        Look::default(),
-        &Faults::default(),
-        enough,
-    )
-    .await
-}
-
-/// The same, and asks for `token` first: of many members, not all are told.
-pub async fn observe_token(
-    nodes: &Nodes,
-    key: &Key,
-    token: Token,
-    limit: Duration,
-    enough: impl Fn(&Census) -> bool,
-) -> Observations {
-    let wanted = Look {
-        token: Some(token),
-        max_waiters: 0,
-    };
-    look(nodes, key, limit, wanted, &Faults::default(), enough).await
-}
-
-/// Like [`observe`], for `wanted`; but does not ask the nodes `away`, which have just failed.
-pub async fn look(
-    nodes: &Nodes,
-    key: &Key,
     limit: Duration,
     wanted: Look,
+    enough: impl Fn(&Census) -> bool,
+) -> Observations {
+    observe_but(nodes, &Faults::default(), limit, wanted, enough).await
+}
+
+/// Like [`observe`], but does not ask the nodes `away`, which have just failed.
+pub async fn observe_but(
+    nodes: &Nodes,
     away: &Faults,
+    limit: Duration,
+    wanted: Look,
     enough: impl Fn(&Census) -> bool,
 ) -> Observations {
     let mut seen = Observations {
@@ -130,7 +108,7 @@ pub async fn look(
         faults: away.clone(),
     };
     let request =
-        |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.observe(key, wanted));
+        |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.look(wanted));
     let faults = nodes.ask(limit, request, |node, observation| {
         seen.of_nodes[node] = Some(observation?);
         Ok(enough(&seen.census()))

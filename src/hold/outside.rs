@@ -6,13 +6,10 @@ use std::time::Duration;
 use super::Nodes;
 use crate::lock::fault::{Fault, Faults};
 use crate::lock::instant::Instant;
-use crate::lock::key::Key;
 use crate::lock::last::Note;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::store::{
-    ForceUnlock, Node, Pending, QueueAction, Release, ReleaseReply, Renew, Renewal,
-};
+use crate::store::{Keep, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, TakeAway};
 
 /// The nodes that did what they were asked, and those that gave no answer.
 pub struct Count {
@@ -54,9 +51,9 @@ async fn count<T>(
 
 /// Extends the lock everywhere. Returns the count, and the end of the lease if a majority extended
 /// it.
-pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Option<Instant>) {
+pub async fn renew(nodes: &Nodes, keep: &Keep, limit: Duration) -> (Count, Option<Instant>) {
     let mut ends = Vec::with_capacity(nodes.len());
-    let request = |_, there: &dyn Node| Some(there.renew(renew));
+    let request = |_, there: &dyn Node| Some(there.keep(keep));
     let count = count(nodes, limit, request, |renewal| match renewal {
         Renewal::Renewed(end, _) | Renewal::Healed(end, _) => {
             ends.push(end);
@@ -71,18 +68,10 @@ pub async fn renew(nodes: &Nodes, renew: &Renew, limit: Duration) -> (Count, Opt
 /// Deletes the lock everywhere if it is `token`'s, and writes `note` into its record. All nodes are
 /// waited for: no holder renews this lock, and a key that stays at a slow node would stay for its
 /// whole TTL.
-pub async fn release(
-    nodes: &Nodes,
-    key: &Key,
-    token: Token,
-    note: Option<Note>,
-    limit: Duration,
-) -> Count {
-    let (key, queue) = (key.clone(), QueueAction::None);
+pub async fn release(nodes: &Nodes, token: Token, note: Option<Note>, limit: Duration) -> Count {
     let release = Release {
-        key,
         token,
-        queue,
+        queue: QueueAction::None,
         mode: None,
         parked: None,
         note,
@@ -99,13 +88,12 @@ pub async fn release(
 
 /// Takes the key from its holder at each node, as `how` says for it; `None`: that node is not
 /// asked.
-pub async fn force_unlock<'a>(
+pub async fn take_away<'a>(
     nodes: &Nodes,
-    key: &Key,
     limit: Duration,
-    how: impl Fn(usize) -> Option<ForceUnlock<'a>>,
+    how: impl Fn(usize) -> Option<TakeAway<'a>>,
 ) -> Count {
-    let request = |node, there: &dyn Node| how(node).map(|how| there.force_unlock(key, how));
+    let request = |node, there: &dyn Node| how(node).map(|how| there.take_away(how));
     count(nodes, limit, request, |answer| Ok(answer?.is_none())).await
 }
 

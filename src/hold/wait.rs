@@ -57,7 +57,7 @@ pub async fn wait<T: Claimant, C>(
     }
     if !matches!(waited, Ok(Waited::Won(..) | Waited::Joined(..))) {
         driver.stop().await;
-        super::caught_up(nodes).await;
+        super::settled(nodes).await;
     }
     waited
 }

@@ -8,7 +8,6 @@ use super::details::{Breaker, Details};
 use super::fault::Fault;
 use super::fence::Fence;
 use super::instant::Instant;
-use super::key::Key;
 use super::last::{Note, Run, SUCCESS_LIFE};
 use super::lease::Revoked;
 use super::mode::Mode;
@@ -21,8 +20,6 @@ use super::token::Token;
 /// A request for the lock.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The lock.
-    pub key: Key,
     /// The holder's proof.
     pub token: Token,
     /// The holder's own description, stored beside the token.
@@ -48,40 +45,40 @@ pub struct Claim {
 
 impl Claim {
     /// Returns the renewal of the lock that this request has won with `fence`.
-    pub fn renewal(&self, fence: Fence) -> Renew {
-        let (index, mode) = (Some(self.index), self.details.mode);
-        Renew {
-            key: self.key.clone(),
+    pub fn renewal(&self, fence: Fence) -> Keep {
+        Keep {
             token: self.token,
             fence,
             term: self.term,
-            index,
-            mode,
+            index: Some(self.index),
+            mode: self.details.mode,
             raises_counter: false,
+            heal: None,
         }
     }
 
     /// Returns the renewal by which a node is told that this is the lock's fence: it counts only if
     /// the node's counter is no lower then.
-    pub fn confirmation(&self, fence: Fence) -> Renew {
-        Renew {
+    pub fn confirmation(&self, fence: Fence) -> Keep {
+        Keep {
             raises_counter: true,
             ..self.renewal(fence)
         }
     }
 
     /// Returns the healing of the lock that this request has won with `fence`.
-    pub fn healing(&self, fence: Fence, told: Counter) -> Heal {
-        let details = Details {
-            fence: Some(fence.get()),
-            ..self.details.clone()
-        };
-        let waiter = self.ticket.as_ref().map(|ticket| ticket.waiter.clone());
-        Heal {
-            renew: self.renewal(fence),
-            details,
+    pub fn healing(&self, fence: Fence, told: Counter) -> Keep {
+        let heal = Heal {
+            details: Details {
+                fence: Some(fence.get()),
+                ..self.details.clone()
+            },
             told,
-            waiter,
+            waiter: self.ticket.as_ref().map(|ticket| ticket.waiter.clone()),
+        };
+        Keep {
+            heal: Some(heal),
+            ..self.renewal(fence)
         }
     }
 
@@ -91,7 +88,6 @@ impl Claim {
         let mode = Some(self.details.mode);
         let as_redisson = self.details.as_redisson;
         Release {
-            key: self.key.clone(),
             token: self.token,
             queue,
             mode,
@@ -153,9 +149,7 @@ pub struct Copies {
 
 /// A request to extend a key that is the token's.
 #[derive(Clone, Debug)]
-pub struct Renew {
-    /// The lock.
-    pub key: Key,
+pub struct Keep {
     /// The holder's proof.
     pub token: Token,
     /// The holder's fence: the node's counter is raised to it.
@@ -168,13 +162,13 @@ pub struct Renew {
     pub mode: Mode,
     /// Whether it is of no use unless it raises the counter.
     pub raises_counter: bool,
+    /// The value by which the key is set again if there is none; `None`: it is then lost.
+    pub heal: Option<Heal>,
 }
 
-/// A request to set the key again if there is none, and to extend it if it is still the token's.
+/// A key that is set again where a node has forgotten it, and its tombstone extended.
 #[derive(Clone, Debug)]
 pub struct Heal {
-    /// The lock, the token, the fence and the term.
-    pub renew: Renew,
     /// Stored beside the token; with the fence, since the node's counter may be above it.
     pub details: Details,
     /// The counter that the node told with "absent". Where its counter is above the fence, the node
@@ -187,8 +181,6 @@ pub struct Heal {
 /// A request to delete the key if it is the token's, behind all requests that were sent before.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// The lock.
-    pub key: Key,
     /// The holder's proof.
     pub token: Token,
     /// The fate of the waiter's place in the queue.
@@ -245,9 +237,19 @@ pub struct Look {
     pub token: Option<Token>,
 }
 
+impl Look {
+    /// A look for the holder `token`.
+    pub fn of(token: Token) -> Self {
+        Self {
+            token: Some(token),
+            max_waiters: 0,
+        }
+    }
+}
+
 /// A way to take a key from its holder, and from no later one.
 #[derive(Clone, Copy, Debug)]
-pub enum ForceUnlock<'a> {
+pub enum TakeAway<'a> {
     /// A tombstone takes the lock's place and keeps the key's TTL. The holder stops its command and
     /// deletes it.
     Tombstone(Token, &'a str),
@@ -321,7 +323,7 @@ pub enum Vote {
 /// A node's fence counter, as the node told it; `None` if it did not.
 pub type Counter = Option<u64>;
 
-/// A node's answer to a renewal or a healing.
+/// A node's answer to [`Keep`].
 #[derive(Clone, Debug)]
 pub enum Renewal {
     /// The key was ours all along and is until then. Counts even if it comes late.

@@ -1,5 +1,6 @@
 //! The keys of a lock at one node, as they were observed.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::fence::Fence;
@@ -29,9 +30,29 @@ pub struct Observation {
     pub last: Record,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
+    /// The server that answered, where the node's name does not tell it.
+    pub server: Option<Server>,
     /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are
     /// many of these.
     pub size: usize,
+}
+
+/// A server that answers for a node now, and may be replaced by another one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// Its address.
+    pub address: String,
+    /// The number of the failover that made it the primary, if failovers are counted.
+    pub epoch: Option<u64>,
+}
+
+/// `primary 10.0.0.5:6379, epoch 7`.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "primary {}", self.address)?;
+        self.epoch
+            .map_or(Ok(()), |epoch| write!(f, ", epoch {epoch}"))
+    }
 }
 
 impl Observation {
@@ -46,6 +67,7 @@ impl Observation {
             more: false,
             last: Record::default(),
             asked,
+            server: None,
             size: 0,
         }
     }

@@ -20,13 +20,12 @@ use std::pin::Pin;
 use futures_util::Stream;
 
 use self::examine::{Examination, Plan};
-pub use self::redis::place::Primary;
 pub use crate::lock::fault::{Denied, Fault, FaultKind};
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 pub use crate::lock::messages::{
-    Answer, Claim, Counter, ForceUnlock, Heal, Look, Parked, QueueAction, Release, ReleaseReply,
-    Renew, Renewal, ServerInfo, Vote,
+    Answer, Claim, Counter, Heal, Keep, Look, Parked, QueueAction, Release, ReleaseReply, Renewal,
+    ServerInfo, TakeAway, Vote,
 };
 use crate::lock::observation::Observation;
 use crate::lock::queue::Waiter;
@@ -44,9 +43,9 @@ pub trait Store {
     /// Returns the store's name in messages: its address without user and password.
     fn name(&self) -> &str;
 
-    /// Returns a node for one lock there. The nodes of one store may share its connections; what is
-    /// asked of one never touches another.
-    fn lock(&self) -> Box<dyn Node>;
+    /// Returns the lock `key` there. The nodes of one store may share its connections; what is asked
+    /// of one never touches another.
+    fn open(&self, key: &Key) -> Box<dyn Node>;
 
     /// Returns what lists the locks of the store, if it can.
     fn listing(&self) -> Option<&dyn Listing> {
@@ -83,18 +82,15 @@ pub trait Node {
     /// Sets the key if there is none.
     fn acquire(&self, claim: &Claim) -> Pending<Answer>;
 
-    /// Extends the key if it is the token's.
-    fn renew(&self, renew: &Renew) -> Pending<Renewal>;
-
-    /// Sets the key again, with the same token, if there is none; extends it if it is still the
-    /// token's.
-    fn heal(&self, heal: &Heal) -> Pending<Renewal>;
+    /// Extends the key if it is the token's, and sets it again if there is none and the request says
+    /// so.
+    fn keep(&self, keep: &Keep) -> Pending<Renewal>;
 
     /// Returns the lock's holders and its first waiters. Changes nothing.
-    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>>;
+    fn look(&self, look: Look) -> Pending<Result<Observation, Fault>>;
 
     /// Takes the key from its holder. `None` if it was done, or how the key was not that holder's.
-    fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>>;
+    fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>>;
 
     /// Deletes the key if it is the token's, behind all requests that were sent before, and wakes
     /// the next waiter.
@@ -110,12 +106,6 @@ pub trait Node {
         None
     }
 
-    /// Returns the primary that requests for this lock went to last, if failovers or slots decide
-    /// which one that is.
-    fn primary(&self, _key: &Key) -> Option<Primary> {
-        None
-    }
-
     /// Returns the open files that are the lock, where there are any. A process that inherits them
     /// keeps the lock.
     fn descriptors(&self) -> Vec<RawFd> {
@@ -125,15 +115,11 @@ pub trait Node {
     /// Hears that the client waits for the lock no more, though it does not have it.
     fn gives_up(&self) {}
 
-    /// Returns when all that was sent has been handed to the kernel, or can no longer be, or no key
-    /// was ever asked for. `false` if the last request was handed to no connection, or to one that
-    /// is broken, or not in time.
-    fn written(&self) -> Pending<bool>;
-
-    /// Returns when all that is written by now will be read though rlock exits. A server that takes
-    /// too long for a reply is not waited for.
-    fn caught_up(&self) -> Pending<()> {
-        Box::pin(std::future::ready(()))
+    /// Returns when the node will get all that it was sent though rlock exits, or takes too long.
+    /// `false` if the last request was handed to no connection, or to one that is broken, or not in
+    /// time.
+    fn settled(&self) -> Pending<bool> {
+        Box::pin(std::future::ready(true))
     }
 }
 
@@ -150,13 +136,13 @@ pub enum Hint {
 /// The waiters of one lock at one place.
 pub trait Queue {
     /// Takes `waiter` out of the queue.
-    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()>;
+    fn leave(&self, waiter: &Waiter) -> Pending<()>;
 
     /// Ends the waiters with `--supersede` that came before the holder, whose claim this was.
     fn announce(&self, claim: &Claim) -> Pending<()>;
 
     /// Listens for the holder of `token` from now on: the node says when its lock was taken away.
-    fn listen(&self, key: &Key, token: Token);
+    fn listen(&self, token: Token);
 
     /// Whether the node tells the waiter of the last claim, or the holder that listens, when it is
     /// to ask again.

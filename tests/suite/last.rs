@@ -55,8 +55,9 @@ fn a_free_lock_tells_its_last_run() {
             .as_u64()
             .zip(json["start"].as_u64())
             .map(|(end, start)| end - start);
+        // rlock takes the time once it knows that the command runs, which a busy machine delays.
         assert!(
-            lasted >= Some(100) && json["exit"] == 3 && json["signal"].is_null(),
+            lasted >= Some(50) && json["exit"] == 3 && json["signal"].is_null(),
             "{json}"
         );
         assert!(

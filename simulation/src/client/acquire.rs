@@ -9,7 +9,7 @@ use rlock::hold::holdings::{Taken, take};
 use rlock::hold::outside;
 use rlock::lock::fence::Fence;
 use rlock::lock::token::Token;
-use rlock::store::Renew;
+use rlock::store::Keep;
 
 use super::claimant::Waiter;
 use super::{Client, gave_up, pause, share, tell};
@@ -83,24 +83,23 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
         }
     });
     drop((holdings, nodes));
-    let key = |lock: usize| client.settings.keys[lock].clone();
     for _ in 0..steps.renewals {
         pause(steps.pause).await;
-        for (((lock, token, fence), slot), nodes) in
+        for (((_, token, fence), slot), nodes) in
             grants.iter().copied().zip(&slots).zip(client.open())
         {
             let index = Some(slot.unwrap_or_default());
-            let (key, term, mode) = (key(lock), schedule.term(), client.mode);
-            let renew = Renew {
-                key,
+            let (term, mode) = (schedule.term(), client.mode);
+            let keep = Keep {
                 token,
                 fence,
                 term,
                 index,
                 mode,
                 raises_counter: false,
+                heal: None,
             };
-            let (count, end) = outside::renew(&nodes, &renew, schedule.node_timeout()).await;
+            let (count, end) = outside::renew(&nodes, &keep, schedule.node_timeout()).await;
             if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
                 kernel::with(|kernel| kernel.witness.extended(token, end));
             }
@@ -108,12 +107,12 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     }
     if steps.releases {
         pause(steps.pause).await;
-        for ((lock, token, _), nodes) in grants.iter().copied().zip(client.open()) {
+        for ((_, token, _), nodes) in grants.iter().copied().zip(client.open()) {
             kernel::with(|kernel| {
                 let now = kernel.now;
                 kernel.witness.gave_back(token, now);
             });
-            outside::release(&nodes, &key(lock), token, None, schedule.node_timeout()).await;
+            outside::release(&nodes, token, None, schedule.node_timeout()).await;
         }
     }
     Outcome::Done

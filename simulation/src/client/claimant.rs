@@ -55,7 +55,6 @@ impl Claimant for Waiter<'_> {
                 .tell(|| format!("{process}: asks for lock {number} as {token}, ticket {place:?}"));
         });
         Claim {
-            key: client.settings.keys[number].clone(),
             token,
             details: client.details(self.for_command),
             fence_hint: fence::hint(client.wall()),

@@ -95,7 +95,8 @@ impl Client {
         let servers: Vec<RedisServer> = (0..self.settings.nodes).map(server).collect();
         self.locks
             .iter()
-            .map(|_| servers.iter().map(RedisServer::lock).collect())
+            .map(|&lock| &self.settings.keys[lock])
+            .map(|key| servers.iter().map(|server| server.open(key)).collect())
             .collect()
     }
 

@@ -11,7 +11,7 @@ use rlock::lock::fence::Fence;
 use rlock::lock::mode::Mode;
 use rlock::lock::occupant::Occupant;
 use rlock::lock::token::Token;
-use rlock::store::ForceUnlock;
+use rlock::store::{Look, TakeAway};
 
 use super::{Client, pause};
 use crate::kernel;
@@ -22,9 +22,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Breaks the lock that a majority of the nodes shows, as `command::break_lock` does. `answer`:
 /// time until the question is answered; `now`: the key is deleted at once.
 pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome {
-    let (nodes, key) = (&client.open()[0], &client.settings.keys[client.locks[0]]);
+    let nodes = &client.open()[0];
     let limit = client.settings.schedule.node_timeout();
-    let looks = observe(nodes, key, limit, |_| false).await;
+    let looks = observe(nodes, limit, Look::default(), |_| false).await;
     let census = looks.census();
     if !census.is_answered() {
         return Outcome::Unreachable;
@@ -60,12 +60,8 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
             let tombstone =
                 details.tombstone(token, format!("user@host{}", client.host).as_str().into());
             kernel::with(|kernel| kernel.witness.breaks(token));
-            let how = ForceUnlock::Tombstone(token, &tombstone);
-            if outside::force_unlock(nodes, key, limit, |_| Some(how))
-                .await
-                .done
-                > 0
-            {
+            let how = TakeAway::Tombstone(token, &tombstone);
+            if outside::take_away(nodes, limit, |_| Some(how)).await.done > 0 {
                 tokens.push(token);
             }
         } else {
@@ -75,8 +71,8 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
                     .witness
                     .takes_away(token, now + client.settings.schedule.ttl(), now);
             });
-            let how = ForceUnlock::Delete(token, highest.map_or(0, Fence::get), None);
-            let count = outside::force_unlock(nodes, key, limit, |_| Some(how)).await;
+            let how = TakeAway::Delete(token, highest.map_or(0, Fence::get), None);
+            let count = outside::take_away(nodes, limit, |_| Some(how)).await;
             // At a minority it is not deleted, and the shipped `break` says so.
             if count.is_majority(nodes.quorum()) != Some(true) {
                 kernel::with(|kernel| kernel.witness.spares(token));
@@ -93,7 +89,7 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
     }
     let (begun, left) = (clock::now(), census.ttl().unwrap_or_default());
     while clock::now().since(begun) <= left + Duration::from_secs(1) {
-        let looks = observe(nodes, key, limit, |_| false).await;
+        let looks = observe(nodes, limit, Look::default(), |_| false).await;
         let is_kept = tokens
             .iter()
             .any(|token| looks.census().is_anywhere(*token));
@@ -108,8 +104,8 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
 /// Releases the locks of a dead rlock.
 pub async fn release(client: Client, tokens: Vec<Token>) -> Outcome {
     let limit = client.settings.schedule.node_timeout();
-    for ((lock, token), nodes) in client.locks.iter().zip(tokens).zip(client.open()) {
-        outside::release(&nodes, &client.settings.keys[*lock], token, None, limit).await;
+    for (token, nodes) in tokens.into_iter().zip(client.open()) {
+        outside::release(&nodes, token, None, limit).await;
     }
     Outcome::Done
 }

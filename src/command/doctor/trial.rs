@@ -30,7 +30,7 @@ pub(super) async fn findings(
     // Each node has a claim of its own: a server with two names would take one claim for the same
     // attempt.
     let tried = stores.map(async |(node, store)| {
-        let found = attempt(store.lock().as_ref(), &claim(key, term, nodes), limit).await?;
+        let found = attempt(store.open(key).as_ref(), &claim(term, nodes), limit).await?;
         Some((Some(node), found))
     });
     futures_util::future::join_all(tried)
@@ -40,7 +40,7 @@ pub(super) async fn findings(
         .collect()
 }
 
-fn claim(key: &Key, term: Term, nodes: usize) -> Claim {
+fn claim(term: Term, nodes: usize) -> Claim {
     let (now, Caller { host, user }) = (SystemTime::now(), Caller::new());
     let details = Details {
         host,
@@ -53,7 +53,6 @@ fn claim(key: &Key, term: Term, nodes: usize) -> Claim {
         ..Details::default()
     };
     Claim {
-        key: key.clone(),
         token: Token::fresh(),
         details: details.fitted(),
         fence_hint: fence::hint(now),
@@ -72,7 +71,7 @@ async fn attempt(node: &dyn Node, claim: &Claim, limit: Duration) -> Option<Find
     // Whatever was answered: the key may be set.
     let release = node.release(&claim.release(QueueAction::None));
     let released = clock::until(clock::now() + limit, release).await;
-    clock::until(clock::now() + limit, node.written()).await;
+    clock::until(clock::now() + limit, node.settled()).await;
     judge(
         vote,
         released.unwrap_or_else(|| ReleaseReply::Failed(Fault::timeout(limit))),

@@ -14,12 +14,12 @@ use super::common::{block_on, nodes_of, print, unanswered};
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
-use crate::hold::Nodes;
-use crate::hold::observe::{Observations, Room, look};
+use crate::hold::observe::{Observations, Room, observe_but};
 use crate::hold::scan::scan;
 use crate::lock::census::State;
 use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
+use crate::lock::quorum::Quorum;
 use crate::report::{ProgressForm, Status, StatusLine, failures};
 use crate::settings::{self, NodeSettings, Sources};
 use crate::store::{Feature, Look, Store};
@@ -51,7 +51,7 @@ struct Selection {
 
 /// The locks as observed.
 struct View {
-    nodes: Nodes,
+    stores: Vec<Box<dyn Store>>,
     locks: Vec<(Key, Observations)>,
     /// The nodes that could not be scanned for locks, and why.
     unread: Faults,
@@ -141,13 +141,16 @@ impl View {
         with_line: bool,
     ) -> anyhow::Result<Self> {
         let stores = reach.place.open(reach.limit, AT_ONCE, None)?;
-        let nodes = nodes_of(&stores);
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;
-        if unread.len() > nodes.quorum().tolerated() {
-            let incomplete = Some(without_majority("cannot scan for locks", &nodes, &unread));
+        if unread.len() > Quorum::of(stores.len()).tolerated() {
+            let incomplete = Some(without_majority(
+                "cannot scan for locks",
+                stores.len(),
+                &unread,
+            ));
             return Ok(Self {
-                nodes,
+                stores,
                 locks: Vec::new(),
                 unread,
                 incomplete,
@@ -156,19 +159,21 @@ impl View {
         keys.extend(found);
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
+        let seen = async |key: &Key, max_waiters: usize, away: &Faults| {
+            let wanted = Look {
+                max_waiters,
+                token: None,
+            };
+            observe_but(&nodes_of(&stores, key), away, reach.limit, wanted, |_| {
+                false
+            })
+            .await
+        };
         // The first lock alone: a node that hangs then costs one node timeout, not one for every
         // lock.
         if let Some(key) = rest.next() {
-            let seen = look(
-                &nodes,
-                &key,
-                reach.limit,
-                wanted(MAX_WAITERS),
-                &Faults::default(),
-                |_| false,
-            )
-            .await;
-            locks.push((key, seen));
+            let observations = seen(&key, MAX_WAITERS, &Faults::default()).await;
+            locks.push((key, observations));
         }
         let away = locks
             .first()
@@ -179,17 +184,14 @@ impl View {
             let census = observations.census();
             selection.names(key) || census.holder().is_some() || !census.is_answered()
         };
-        let room = RefCell::new(Room::new(&nodes, away));
+        let room = RefCell::new(Room::new(stores.len(), away));
         let look_at = async |key: &Key, max_waiters: usize| {
             let away = room.borrow().away().clone();
-            let seen = look(&nodes, key, reach.limit, wanted(max_waiters), &away, |_| {
-                false
-            })
-            .await;
-            if is_shown(key, &seen) {
-                room.borrow_mut().count(&nodes, &seen);
+            let observations = seen(key, max_waiters, &away).await;
+            if is_shown(key, &observations) {
+                room.borrow_mut().count(&stores, &observations);
             }
-            seen
+            observations
         };
         let mut others =
             stream::iter(rest.map(async |key| (look_at(&key, MAX_WAITERS_AT_ONCE).await, key)))
@@ -211,11 +213,13 @@ impl View {
         }
         locks.retain(|(key, observations)| is_shown(key, observations));
         let away = room.into_inner();
-        if away.is_overfull() && away.away().len() > nodes.quorum().tolerated() {
-            return Err(without_majority("cannot observe all locks", &nodes, away.away()).into());
+        if away.is_overfull() && away.away().len() > Quorum::of(stores.len()).tolerated() {
+            return Err(
+                without_majority("cannot observe all locks", stores.len(), away.away()).into(),
+            );
         }
         Ok(Self {
-            nodes,
+            stores,
             locks,
             unread,
             incomplete: None,
@@ -226,7 +230,7 @@ impl View {
     /// else.
     fn shown(&self, format: InspectFormat) -> Option<String> {
         let Self {
-            nodes,
+            stores,
             locks,
             unread,
             incomplete,
@@ -234,15 +238,15 @@ impl View {
         match format {
             InspectFormat::OpenMetrics => Some(programs::openmetrics(
                 locks,
-                nodes,
+                stores,
                 unread,
                 clock::unix_millis(SystemTime::now()),
             )),
             _ if incomplete.is_some() => None,
-            InspectFormat::Json => Some(programs::json(locks, nodes)),
+            InspectFormat::Json => Some(programs::json(locks, stores)),
             InspectFormat::Table => Some(table::of(
                 locks,
-                nodes,
+                stores,
                 unread,
                 text::columns(std::io::stdout()),
             )),
@@ -271,7 +275,9 @@ impl View {
             let decides =
                 selection.is_question && !is_held && state(observations) == State::Unknown;
             if (!observations.census().is_answered() && !is_passed_over) || decides {
-                return Err(unanswered(key, &self.nodes, &observations.faults).into());
+                return Err(
+                    unanswered(key, observations.census().quorum(), &observations.faults).into(),
+                );
             }
         }
         Ok(if selection.is_question && !is_held {
@@ -282,15 +288,8 @@ impl View {
     }
 }
 
-fn wanted(max_waiters: usize) -> Look {
-    Look {
-        max_waiters,
-        token: None,
-    }
-}
-
-fn without_majority(what: &str, nodes: &Nodes, faults: &Faults) -> Failure {
-    let failure = failures::no_majority(faults, nodes.quorum());
+fn without_majority(what: &str, nodes: usize, faults: &Faults) -> Failure {
+    let failure = failures::no_majority(faults, Quorum::of(nodes));
     Failure {
         message: format!("{what}: {}", failure.message),
         ..failure

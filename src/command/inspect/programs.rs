@@ -3,7 +3,6 @@
 
 use serde_json::{Value, json};
 
-use crate::hold::Nodes;
 use crate::hold::observe::Observations;
 use crate::lock::census::{Census, State};
 use crate::lock::fault::{Denied, Faults};
@@ -12,7 +11,7 @@ use crate::lock::key::Key;
 use crate::lock::last::Entry;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
-use crate::store::Primary;
+use crate::store::Store;
 use crate::text::duration::millis;
 use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};
@@ -36,16 +35,16 @@ const NODE_UP: Gauge = Gauge::new(
 const END: &str = "# EOF\n";
 
 /// Returns an array with one object a key, on one line.
-pub(super) fn json(rows: &[(Key, Observations)], nodes: &Nodes) -> String {
+pub(super) fn json(rows: &[(Key, Observations)], stores: &[Box<dyn Store>]) -> String {
     // One after the other: a value takes ten times the memory of its text.
     let all: Vec<String> = rows
         .iter()
-        .map(|(key, observations)| escape::json(&object(key, observations, nodes).to_string()))
+        .map(|(key, observations)| escape::json(&object(key, observations, stores).to_string()))
         .collect();
     format!("[{}]\n", all.join(","))
 }
 
-fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
+fn object(key: &Key, observations: &Observations, stores: &[Box<dyn Store>]) -> Value {
     let census = observations.census();
     // The oldest of several.
     let holders = census.holders();
@@ -81,7 +80,7 @@ fn object(key: &Key, observations: &Observations, nodes: &Nodes) -> Value {
             "needed": census.quorum().needed(),
             "total": census.quorum().total(),
         },
-        "nodes": (0..nodes.len()).map(|node| at_node(node, key, observations, &census, nodes)).collect::<Vec<_>>(),
+        "nodes": (0..stores.len()).map(|node| at_node(node, observations, &census, stores)).collect::<Vec<_>>(),
         "last": last.map(run),
         "once": success.map(run),
         "waiters": census.queue().into_iter().map(|ticket| waiter(&ticket.waiter)).collect::<Vec<_>>(),
@@ -138,10 +137,9 @@ fn run(entry: &Entry) -> Value {
 
 fn at_node(
     node: usize,
-    key: &Key,
     observations: &Observations,
     census: &Census,
-    nodes: &Nodes,
+    stores: &[Box<dyn Store>],
 ) -> Value {
     let observation = observations.of_nodes[node].as_ref();
     let state = match (observation, census.agrees_with_leading(node)) {
@@ -154,11 +152,11 @@ fn at_node(
         .and_then(|observation| observation.occupant())
         .and_then(|occupant| occupant.ttl);
     let error = observations.faults.of(node).map(|fault| fault.why.as_str());
-    let primary = nodes[node].primary(key);
+    let server = observation.and_then(|observation| observation.server.as_ref());
     json!({
-        "node": nodes[node].name(),
-        "primary": primary.as_ref().map(Primary::address),
-        "epoch": primary.and_then(|primary| primary.epoch),
+        "node": stores[node].name(),
+        "primary": server.map(|server| &server.address),
+        "epoch": server.and_then(|server| server.epoch),
         "state": state,
         "ttl_ms": ttl.map(millis),
         "error": error,
@@ -181,7 +179,7 @@ fn waiter(waiter: &Waiter) -> Value {
 /// nodes always have theirs.
 pub(super) fn openmetrics(
     locks: &[(Key, Observations)],
-    nodes: &Nodes,
+    stores: &[Box<dyn Store>],
     unread: &Faults,
     now: u64,
 ) -> String {
@@ -236,7 +234,7 @@ pub(super) fn openmetrics(
                 .is_some_and(|fault| fault.denied != Some(Denied::Key))
         })
     };
-    let up = nodes
+    let up = stores
         .iter()
         .enumerate()
         .map(|(node, there)| (labels(&[("node", there.name())]), u8::from(!fails(node))));

@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use crate::clock;
-use crate::hold::Nodes;
 use crate::hold::observe::Observations;
 use crate::lock::census::{Census, State};
 use crate::lock::details::Details;
@@ -13,6 +12,7 @@ use crate::lock::mode::Mode;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Ticket;
 use crate::report::occupied;
+use crate::store::Store;
 use crate::text::duration;
 use crate::text::escape;
 use crate::text::table::{self, Column};
@@ -71,7 +71,7 @@ const COLUMNS: [Column; 9] = [
 /// Returns the table, and below it the remarks, each line at most `width` wide.
 pub(super) fn of(
     locks: &[(Key, Observations)],
-    nodes: &Nodes,
+    stores: &[Box<dyn Store>],
     unread: &Faults,
     width: Option<usize>,
 ) -> String {
@@ -85,7 +85,7 @@ pub(super) fn of(
     } else {
         table::fit(&COLUMNS, &rows, width)
     };
-    let remarks = remarks(locks, nodes, unread);
+    let remarks = remarks(locks, stores, unread);
     let fitted = remarks
         .iter()
         .map(|remark| width.map_or_else(|| remark.clone(), |width| table::cut(remark, width)));
@@ -227,9 +227,13 @@ fn ago(since: u64, now: u64) -> String {
 
 /// Returns the nodes that fail, once each; and for each lock the nodes that contradict the
 /// majority, and its waiters.
-fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec<String> {
+fn remarks(
+    locks: &[(Key, Observations)],
+    stores: &[Box<dyn Store>],
+    unread: &Faults,
+) -> Vec<String> {
     let mut remarks = Vec::new();
-    for (node, there) in nodes.iter().enumerate() {
+    for (node, there) in stores.iter().enumerate() {
         let mut faults = locks
             .iter()
             .map(|(_, observations)| &observations.faults)
@@ -238,7 +242,9 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
         remarks.extend(fault.map(|fault| format!("{}: {fault}", there.name())));
         let mut primaries: Vec<String> = locks
             .iter()
-            .filter_map(|(key, _)| Some(there.primary(key)?.to_string()))
+            .filter_map(|(_, seen)| {
+                Some(seen.of_nodes[node].as_ref()?.server.as_ref()?.to_string())
+            })
             .collect();
         primaries.sort_unstable();
         primaries.dedup();
@@ -250,14 +256,14 @@ fn remarks(locks: &[(Key, Observations)], nodes: &Nodes, unread: &Faults) -> Vec
     }
     for (key, observations) in locks {
         let census = observations.census();
-        for (node, there) in nodes.iter().enumerate() {
+        for (node, there) in stores.iter().enumerate() {
             let remark = observations.of_nodes[node]
                 .as_ref()
                 .and_then(|_| remark(node, observations, &census));
             remarks.extend(remark.map(|remark| format!("{key}: {}: {remark}", there.name())));
         }
         if let Some((node, why)) = census.other_list() {
-            remarks.push(format!("{key}: {}: {why}", nodes[node].name()));
+            remarks.push(format!("{key}: {}: {why}", stores[node].name()));
         }
         for by in census
             .holders()

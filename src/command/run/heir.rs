@@ -26,7 +26,6 @@ use crate::hold::{Nodes, outside};
 use crate::job::guard::{Heir, Left};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::key::Key;
 use crate::lock::last::{Note, Run};
 use crate::lock::token::Token;
 use crate::metrics::{self, RunEnd, RunState};
@@ -91,17 +90,15 @@ fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: 
         let _ = block_on(async {
             let ends = clock::now() + lock.schedule().ttl().min(LONGEST);
             let nodes = open_each(lock)?;
-            let held = lock.keys.iter().zip(&nodes).zip(locks);
-            let held = held.filter_map(|((key, nodes), held)| {
-                held.map(|(token, fence)| (key, nodes, token, fence))
-            });
-            join_all(held.map(|(key, nodes, token, fence)| {
+            let held = nodes.iter().zip(locks);
+            let held = held.filter_map(|(nodes, held)| Some((nodes, (*held)?)));
+            join_all(held.map(|(nodes, (token, fence))| {
                 let token = Token::of_uuid(token);
                 let note = run
                     .cloned()
                     .zip(fence)
                     .map(|(run, fence)| Note::of(run, fence, token));
-                released(lock, nodes, key, token, note, ends)
+                released(lock, nodes, token, note, ends)
             }))
             .await;
             Ok(())
@@ -122,13 +119,12 @@ fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: 
 async fn released(
     lock: &LockSettings,
     nodes: &Nodes,
-    key: &Key,
     token: Token,
     note: Option<Note>,
     ends: Instant,
 ) -> io::Result<()> {
     let (limit, mut alarm) = (lock.schedule().node_timeout(), Alarm::new()?);
-    while outside::release(nodes, key, token, note.clone(), limit)
+    while outside::release(nodes, token, note.clone(), limit)
         .await
         .is_majority(nodes.quorum())
         .is_none()
@@ -140,7 +136,7 @@ async fn released(
         alarm.reached(next).await;
     }
     alarm.reached(clock::now() + limit).await;
-    outside::release(nodes, key, token, note, limit).await;
+    outside::release(nodes, token, note, limit).await;
     Ok(())
 }
 

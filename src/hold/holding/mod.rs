@@ -17,8 +17,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::outside::force_unlock;
-use super::{Hints, Nodes, ReleaseCount, ReleaseOutcome, caught_up, release};
+use super::outside::take_away;
+use super::{Hints, Nodes, ReleaseCount, ReleaseOutcome, release, settled};
 use crate::clock::{self, Alarm};
 use crate::lock::details::Breaker;
 use crate::lock::fault::{Fault, FaultKind};
@@ -28,7 +28,7 @@ use crate::lock::lease::{Lease, Loss, Revoked};
 use crate::lock::remains::Remains;
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
-use crate::store::{Claim, ForceUnlock, Node, Pending, QueueAction, Release, Renewal};
+use crate::store::{Claim, Node, Pending, QueueAction, Release, Renewal, TakeAway};
 use upkeep::Upkeep;
 
 /// Time after which a holder listens to the nodes, so that `rlock break` reaches it at once. It
@@ -243,7 +243,7 @@ impl Holding {
         let upkeep = &mut self.upkeep[node];
         (upkeep.asked, upkeep.asked_last, upkeep.hinted_meanwhile) = (Some(now), now, false);
         upkeep.due = now + self.schedule.node_timeout();
-        let reply = if self.lease.wants_healing(node)
+        let keep = if self.lease.wants_healing(node)
             || self.stage != Stage::Keeping
             || self.broken.is_some()
         {
@@ -251,10 +251,11 @@ impl Holding {
             let told = upkeep
                 .told_counter
                 .filter(|_| self.stage == Stage::Keeping && Some(now) < self.lease.deadline());
-            self.nodes[node].heal(&self.claim.healing(self.fence, told))
+            self.claim.healing(self.fence, told)
         } else {
-            self.nodes[node].renew(&self.claim.renewal(self.fence))
+            self.claim.renewal(self.fence)
         };
+        let reply = self.nodes[node].keep(&keep);
         self.replies
             .push(Box::pin(async move { (node, now, reply.await) }));
     }
@@ -339,8 +340,7 @@ impl Holding {
     /// renewal; `acquire` never renews.
     pub async fn leave_queue(&self) {
         if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
-            let left =
-                |_, there: &dyn Node| Some(there.queue()?.leave(&self.claim.key, &ticket.waiter));
+            let left = |_, there: &dyn Node| Some(there.queue()?.leave(&ticket.waiter));
             self.nodes
                 .ask(super::STRAGGLERS, left, |_, ()| Ok(false))
                 .await;
@@ -372,7 +372,7 @@ impl Holding {
         {
             self.take_back(&request).await;
         }
-        caught_up(&self.nodes).await;
+        settled(&self.nodes).await;
         outcome
     }
 
@@ -393,8 +393,8 @@ impl Holding {
     /// had the lock and took it.
     async fn take_back(&self, request: &Release) {
         let limit = self.schedule.node_timeout();
-        force_unlock(&self.nodes, &request.key, limit, |_| {
-            Some(ForceUnlock::Forget(request.token))
+        take_away(&self.nodes, limit, |_| {
+            Some(TakeAway::Forget(request.token))
         })
         .await;
     }

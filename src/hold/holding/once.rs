@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use super::Holding;
 use crate::clock::{self, Alarm};
-use crate::hold::observe::observe_token;
+use crate::hold::observe::observe;
 use crate::lock::census::Success;
 use crate::lock::fault::Faults;
 use crate::lock::last::Entry;
+use crate::lock::messages::Look;
 
 impl Holding {
     /// Asks the nodes for a success under the lock no older than `within`. Asks until so little of
@@ -24,10 +25,11 @@ impl Holding {
         &self,
         within: Duration,
     ) -> io::Result<Result<Option<Box<Entry>>, Faults>> {
-        let (key, token, schedule) = (&self.claim.key, self.claim.token, self.schedule);
+        let (token, schedule) = (self.claim.token, self.schedule);
         let mut alarm = Alarm::new()?;
         loop {
-            let looks = observe_token(&self.nodes, key, token, schedule.node_timeout(), |census| {
+            let wanted = Look::of(token);
+            let looks = observe(&self.nodes, schedule.node_timeout(), wanted, |census| {
                 matches!(census.success_before(token, within), Success::Known(_))
             });
             let looks = looks.await;

@@ -92,7 +92,7 @@ impl Holding {
 
     pub(super) fn listen_to(&self, node: usize) {
         if let Some(queue) = self.nodes[node].queue() {
-            queue.listen(&self.claim.key, self.claim.token);
+            queue.listen(self.claim.token);
         }
     }
 

@@ -31,8 +31,8 @@ use self::gate::{Gate, TURN};
 use self::held::Held;
 use self::watch::{Awaited, Watch};
 use super::{
-    Answer, Claim, Examination, Fault, FaultKind, Feature, ForceUnlock, Heal, Hint, Lacking, Look,
-    Node, Pending, Plan, Release, ReleaseReply, Renew, Renewal, Store, Vote, Wake,
+    Answer, Claim, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
+    Pending, Plan, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
 use crate::lock::blocker::Reservation;
@@ -98,8 +98,9 @@ impl Store for LocalStore {
         &self.name
     }
 
-    fn lock(&self) -> Box<dyn Node> {
+    fn open(&self, key: &Key) -> Box<dyn Node> {
         Box::new(LocalNode {
+            key: key.clone(),
             name: self.name.clone(),
             chosen: self.dir.clone(),
             held: Rc::default(),
@@ -120,6 +121,7 @@ impl Store for LocalStore {
 /// flock(2) on files of one directory.
 struct LocalNode {
     name: String,
+    key: Key,
     /// The directory of `local:/dir`; `None` is the user's own. It is opened again for each attempt
     /// and observation, since it may have been replaced.
     chosen: Option<LocalDir>,
@@ -137,15 +139,15 @@ struct LocalNode {
 }
 
 impl LocalNode {
-    fn files(&self, key: &Key) -> Result<Files, Fault> {
+    fn files(&self) -> Result<Files, Fault> {
         let dir = Directory::open(self.chosen.as_ref()).map_err(unfit)?;
-        Ok(Files::new(dir, key.stored()))
+        Ok(Files::new(dir, self.key.stored()))
     }
 
     fn take(&self, claim: &Claim) -> Result<Vote, Fault> {
         let has_members = claim.details.mode.has_members();
         for attempt in 0..TRIES {
-            let files = self.files(&claim.key)?;
+            let files = self.files()?;
             if has_members && let Some(vote) = self.at_the_gate(&files, claim)? {
                 return Ok(vote);
             }
@@ -289,8 +291,8 @@ impl LocalNode {
         Ok(Renewal::Renewed(Instant::NEVER, None))
     }
 
-    fn seen(&self, key: &Key, look: Look) -> Result<Observation, Fault> {
-        let files = self.files(key)?;
+    fn seen(&self, look: Look) -> Result<Observation, Fault> {
+        let files = self.files()?;
         // All locks share the fence counter, so it says nothing about one. There is no queue.
         let nothing = Observation::of_nothing(clock::now());
         let Some(file) = files.lock(LOOK)? else {
@@ -336,27 +338,21 @@ impl Node for LocalNode {
         Box::pin(std::future::ready(vote.into()))
     }
 
-    fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        Box::pin(std::future::ready(
-            self.renewed(renew.token).unwrap_or_else(Renewal::Failed),
-        ))
-    }
-
-    fn heal(&self, _heal: &Heal) -> Pending<Renewal> {
+    fn keep(&self, keep: &Keep) -> Pending<Renewal> {
         // The file is gone and any process may take its name: no key could cover the time until the
         // command is dead.
-        Box::pin(std::future::ready(Renewal::Lost(Revoked::Missing, None)))
+        let renewal = match keep.heal {
+            Some(_) => Renewal::Lost(Revoked::Missing, None),
+            None => self.renewed(keep.token).unwrap_or_else(Renewal::Failed),
+        };
+        Box::pin(std::future::ready(renewal))
     }
 
-    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
-        Box::pin(std::future::ready(self.seen(key, look)))
+    fn look(&self, look: Look) -> Pending<Result<Observation, Fault>> {
+        Box::pin(std::future::ready(self.seen(look)))
     }
 
-    fn force_unlock(
-        &self,
-        _key: &Key,
-        _how: ForceUnlock,
-    ) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn take_away(&self, _how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
         Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
     }
@@ -417,10 +413,6 @@ impl Node for LocalNode {
             .borrow()
             .as_ref()
             .map_or_else(Vec::new, |held| vec![held.file.as_raw_fd()])
-    }
-
-    fn written(&self) -> Pending<bool> {
-        Box::pin(std::future::ready(true))
     }
 }
 

@@ -31,7 +31,6 @@ fn claim(mode: Mode) -> Claim {
         kill_after: None,
     });
     Claim {
-        key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
         details: Details {
             mode,
@@ -57,7 +56,9 @@ fn named(dir: &Path) -> LocalDir {
 }
 
 fn node(dir: &Path) -> Box<dyn Node> {
-    LocalStore::open(Some(&named(dir))).unwrap().lock()
+    LocalStore::open(Some(&named(dir)))
+        .unwrap()
+        .open(&Key::new("", "job").unwrap())
 }
 
 fn try_once(node: &dyn Node, claim: &Claim) -> Vote {
@@ -74,7 +75,7 @@ fn release(node: &dyn Node, claim: &Claim) -> bool {
 
 fn seen(dir: &Path) -> Observation {
     node(dir)
-        .observe(&Key::new("", "job").unwrap(), Look::default())
+        .look(Look::default())
         .now_or_never()
         .unwrap()
         .unwrap()
@@ -357,7 +358,7 @@ fn a_lock_of_every_kind_is_lost_with_its_file() {
         assert!(matches!(try_once(&*node, &claim), Vote::Granted { fence, .. } if fence.get() > 0));
         std::fs::remove_file(place.path().join("job.lock")).unwrap();
         let renewed = node
-            .renew(&claim.renewal(crate::lock::fence::Fence::new(1).unwrap()))
+            .keep(&claim.renewal(crate::lock::fence::Fence::new(1).unwrap()))
             .now_or_never()
             .unwrap();
         assert!(
@@ -387,7 +388,7 @@ fn a_member_is_not_granted_a_lock_whose_file_was_deleted_while_it_joined() {
                 let (node, claim) = (node(place.path()), claim(Mode::Shared));
                 let is_granted = matches!(try_once(&*node, &claim), Vote::Granted { .. });
                 let fence = crate::lock::fence::Fence::new(1).unwrap();
-                let renewed = node.renew(&claim.renewal(fence)).now_or_never().unwrap();
+                let renewed = node.keep(&claim.renewal(fence)).now_or_never().unwrap();
                 (is_granted, matches!(renewed, Renewal::Renewed(..)))
             });
             // It has the file, and waits for the entrance.

@@ -4,7 +4,7 @@
 use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock};
-use crate::lock::key::Derived;
+use crate::lock::key::{Derived, Key};
 use crate::lock::messages::Claim;
 use crate::lock::queue::Ticket;
 use crate::lock::restart;
@@ -31,31 +31,31 @@ impl ForYoung {
 }
 
 /// Returns the request.
-pub(super) fn usual(claim: &Claim) -> Cmd {
-    command(claim, claim.min_uptime.map(restart::least_uptime))
+pub(super) fn usual(key: &Key, claim: &Claim) -> Cmd {
+    command(key, claim, claim.min_uptime.map(restart::least_uptime))
 }
 
 /// Returns the request for a server that became the primary too short a time ago; `None` if none
 /// can be too young.
-pub(super) fn for_young(claim: &Claim) -> Option<ForYoung> {
+pub(super) fn for_young(key: &Key, claim: &Claim) -> Option<ForYoung> {
     let least_age = claim
         .min_uptime
         .map(restart::least_uptime)
         .filter(|least| *least > 0)?;
     Some(ForYoung {
         least_age,
-        command: command(claim, Some(NEVER)),
+        command: command(key, claim, Some(NEVER)),
     })
 }
 
-fn command(claim: &Claim, least_uptime: Option<u64>) -> Cmd {
+fn command(key: &Key, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     let mode = claim.details.mode;
     let newest = claim
         .ticket
         .as_ref()
         .map(Ticket::newest)
         .filter(|newest| !newest.is_empty());
-    let mut command = on_lock("take", &claim.key, newest.as_ref().map(|_| Derived::Newest));
+    let mut command = on_lock("take", key, newest.as_ref().map(|_| Derived::Newest));
     command
         .arg(claim.details.value(claim.token))
         .arg(millis(claim.term.ttl()));

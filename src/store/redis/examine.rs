@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::acl::{Lack, Right};
-use super::place::{Naming, Primary, Survey};
+use super::place::{Naming, Survey};
 use super::probe::Probe;
 use crate::lock::messages::ServerIdentity;
 use crate::lock::restart::{self, Restarted};
@@ -365,7 +365,7 @@ impl Server<'_> {
             "appendfsync": probe.fsync,
             "maxmemory_policy": self.field("maxmemory_policy"),
             "replicas": self.replicas(),
-            "primary": primary.map(Primary::address),
+            "primary": primary.map(|primary| primary.told().address),
             "epoch": primary.and_then(|primary| primary.epoch),
             "lacking": probe.lacking.iter().map(|(_, right)| right.name).collect::<Vec<_>>(),
         })

@@ -45,8 +45,8 @@ use futures_util::future::join_all;
 
 use self::place::{Primary, Slot};
 use super::{
-    Answer, Claim, Fault, FaultKind, ForceUnlock, Heal, Hint, Look, Node, Pending, Queue,
-    QueueAction, Release, ReleaseReply, Renew, Renewal, Vote, Wakes,
+    Answer, Claim, Fault, FaultKind, Heal, Hint, Keep, Look, Node, Pending, Queue, QueueAction,
+    Release, ReleaseReply, Renewal, TakeAway, Vote, Wakes,
 };
 use crate::lock::key::{Derived, Key};
 use crate::lock::lease::Revoked;
@@ -75,37 +75,35 @@ const MEMBER_ROOM: usize = 32 * 1024;
 /// A lock on a server.
 pub struct RedisNode {
     name: String,
+    key: Key,
     pool: Arc<Pool>,
     requests: Requests,
     /// The channel of the waiter or the holder that the last request was for.
     channel: Mutex<Option<String>>,
-    /// The slot of the lock that was asked for last, in a cluster.
-    slot: Mutex<Option<Slot>>,
+    /// The slot of the lock, in a cluster.
+    slot: Option<Slot>,
     words: Arc<Words>,
 }
 
 impl RedisNode {
-    fn new(name: String, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
+    fn new(name: String, key: Key, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
         Self {
             name,
+            slot: pool.place.slot(&key),
+            key,
             pool,
             requests,
             channel: Mutex::default(),
-            slot: Mutex::default(),
             words: Arc::default(),
         }
     }
 
-    /// A request about `key`, which `command` is.
-    fn call(&self, key: &Key, command: redis::Cmd) -> Call {
-        let slot = self.pool.place.slot(key);
-        if slot.is_some() {
-            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
-        }
+    /// The request that `command` is.
+    fn call(&self, command: redis::Cmd) -> Call {
         Call {
             command,
-            slot,
+            slot: self.slot,
             least: None,
         }
     }
@@ -113,13 +111,9 @@ impl RedisNode {
     /// The request for `release`.
     fn giving_back(&self, release: &Release) -> Call {
         Call {
-            least: release::least(release),
-            ..self.call(&release.key, release::command(release))
+            least: release::least(&self.key, release),
+            ..self.call(release::command(&self.key, release))
         }
-    }
-
-    fn slot(&self) -> Option<Slot> {
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the channel of the waiter that `claim` is for. Its words are heard from now on.
@@ -128,7 +122,7 @@ impl RedisNode {
             claim
                 .ticket
                 .as_ref()
-                .map(|ticket| claim.key.wake_channel(ticket.waiter.id)),
+                .map(|ticket| self.key.wake_channel(ticket.waiter.id)),
         )
     }
 
@@ -164,10 +158,44 @@ impl RedisNode {
         })
     }
 
+    /// Sets the key again if there is none, and extends it, or its tombstone.
+    fn heal(&self, keep: &Keep, heal: &Heal) -> Pending<Renewal> {
+        let Keep {
+            token,
+            fence,
+            term,
+            index,
+            ..
+        } = keep;
+        let mut command = on_lock("heal", &self.key, None);
+        command
+            .arg(token.to_string())
+            .arg(heal.details.value(*token))
+            .arg(millis(term.ttl()));
+        command
+            .arg(fence.get())
+            .arg(fence_life(*term))
+            .arg(in_queue(heal.waiter.as_ref()));
+        command.arg(
+            heal.told
+                .map_or_else(String::new, |counter| counter.to_string()),
+        );
+        command
+            .arg(heal.details.mode.to_string())
+            .arg(heal.details.n)
+            .arg(index.unwrap_or_default());
+        command.arg(flag(heal.details.as_redisson));
+        self.renewal(
+            *term,
+            self.requests.set(self.call(command), None, None),
+            true,
+        )
+    }
+
     fn subscription(&self) -> Subscription {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         channel.as_ref().map_or(Subscription::None, |channel| {
-            self.pool.subscription(channel, self.slot())
+            self.pool.subscription(channel, self.slot)
         })
     }
 }
@@ -179,18 +207,18 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.place.has_failovers() {
-            claim::for_young(claim)
+            claim::for_young(&self.key, claim)
         } else {
             None
         };
-        let call = self.call(&claim.key, claim::usual(claim));
+        let call = self.call(claim::usual(&self.key, claim));
         let slot = call.slot;
         let reply = self
             .requests
             .set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
         let (redissons, words) = (
-            claim.ticket.as_ref().map(|_| redisson::channel(&claim.key)),
+            claim.ticket.as_ref().map(|_| redisson::channel(&self.key)),
             Arc::clone(&self.words),
         );
         let undo = self
@@ -231,21 +259,24 @@ impl Node for RedisNode {
         })
     }
 
-    fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let Renew {
-            key,
+    fn keep(&self, keep: &Keep) -> Pending<Renewal> {
+        let Keep {
             token,
             fence,
             term,
             index,
             mode,
             raises_counter,
-        } = renew;
+            heal,
+        } = keep;
+        if let Some(heal) = heal {
+            return self.heal(keep, heal);
+        }
         let (token, ttl) = (token.to_string(), millis(term.ttl()));
         let index = index.map_or_else(String::new, |index| index.to_string());
         let mut command = on_keys(
             "renew",
-            key,
+            &self.key,
             if mode.has_members() {
                 WITH_MEMBERS
             } else {
@@ -259,9 +290,9 @@ impl Node for RedisNode {
             .arg(fence_life(*term))
             .arg(&index);
         let mut least = if mode.has_members() {
-            of_script(&KEEP_MEMBER, key, &OF_MEMBERS)
+            of_script(&KEEP_MEMBER, &self.key, &OF_MEMBERS)
         } else {
-            of_script(&KEEP, key, &[])
+            of_script(&KEEP, &self.key, &[])
         };
         least.arg(token).arg(ttl).arg(index);
         let least = (!raises_counter).then_some(Least {
@@ -270,47 +301,13 @@ impl Node for RedisNode {
         });
         let call = Call {
             least,
-            ..self.call(key, command)
+            ..self.call(command)
         };
-        self.renewal(renew.term, self.requests.extend(call), false)
+        self.renewal(*term, self.requests.extend(call), false)
     }
 
-    fn heal(&self, heal: &Heal) -> Pending<Renewal> {
-        let Renew {
-            key,
-            token,
-            fence,
-            term,
-            index,
-            ..
-        } = &heal.renew;
-        let mut command = on_lock("heal", key, None);
-        command
-            .arg(token.to_string())
-            .arg(heal.details.value(*token))
-            .arg(millis(term.ttl()));
-        command
-            .arg(fence.get())
-            .arg(fence_life(*term))
-            .arg(in_queue(heal.waiter.as_ref()));
-        command.arg(
-            heal.told
-                .map_or_else(String::new, |counter| counter.to_string()),
-        );
-        command
-            .arg(heal.details.mode.to_string())
-            .arg(heal.details.n)
-            .arg(index.unwrap_or_default());
-        command.arg(flag(heal.details.as_redisson));
-        self.renewal(
-            *term,
-            self.requests.set(self.call(key, command), None, None),
-            true,
-        )
-    }
-
-    fn observe(&self, key: &Key, look: Look) -> Pending<Result<Observation, Fault>> {
-        let mut command = on_lock("observe", key, Some(Derived::Last));
+    fn look(&self, look: Look) -> Pending<Result<Observation, Fault>> {
+        let mut command = on_lock("observe", &self.key, Some(Derived::Last));
         command
             .arg(look.max_waiters)
             .arg(look.max_waiters * WAITER_ROOM)
@@ -324,8 +321,8 @@ impl Node for RedisNode {
             .pool
             .place
             .has_failovers()
-            .then(|| self.call(key, command.clone()));
-        let call = self.call(key, command);
+            .then(|| self.call(command.clone()));
+        let call = self.call(command);
         let slot = call.slot;
         let reply = self.requests.ask(call);
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
@@ -339,49 +336,56 @@ impl Node for RedisNode {
                 // Nothing is changed by looking again, at the new primary.
                 reply = requests.ask(again).received().await;
             }
+            let server = reply
+                .source
+                .as_ref()
+                .and_then(|source| source.site.primary.as_ref());
             match reply
                 .result
                 .and_then(|value| reply::observation(&value, reply.sent))
             {
                 Err(fault) => Err(stranger::explained(&requests, slot, fault).await),
-                observation => observation,
+                Ok(observation) => Ok(Observation {
+                    server: server.map(Primary::told),
+                    ..observation
+                }),
             }
         })
     }
 
-    fn force_unlock(&self, key: &Key, how: ForceUnlock) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         let command = match how {
-            ForceUnlock::Tombstone(token, tombstone) => {
-                let mut command = on_keys("break", key, WITH_MEMBERS);
+            TakeAway::Tombstone(token, tombstone) => {
+                let mut command = on_keys("break", &self.key, WITH_MEMBERS);
                 command
                     .arg(token.to_string())
                     .arg(tombstone)
-                    .arg(key.wake_channel(token.as_uuid()));
+                    .arg(self.key.wake_channel(token.as_uuid()));
                 command
             }
-            ForceUnlock::Delete(token, fence, note) => {
-                let mut command = on_lock("delete", key, note.map(|_| Derived::Last));
+            TakeAway::Delete(token, fence, note) => {
+                let mut command = on_lock("delete", &self.key, note.map(|_| Derived::Last));
                 command
                     .arg(token.to_string())
                     .arg(fence)
                     .arg(millis(FENCE_LIFE));
-                command.arg(key.wake_channel(token.as_uuid()));
+                command.arg(self.key.wake_channel(token.as_uuid()));
                 release::add_note(&mut command, note);
                 command
             }
-            ForceUnlock::DeleteForeign(seen) => {
-                let mut command = on_lock("delete_foreign", key, None);
+            TakeAway::DeleteForeign(seen) => {
+                let mut command = on_lock("delete_foreign", &self.key, None);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
-            ForceUnlock::Forget(token) => {
-                let mut command = on_lock("forget", key, Some(Derived::Last));
+            TakeAway::Forget(token) => {
+                let mut command = on_lock("forget", &self.key, Some(Derived::Last));
                 command.arg(token.to_string());
                 command
             }
         };
         let (reply, pool) = (
-            self.requests.ask(self.call(key, command)),
+            self.requests.ask(self.call(command)),
             Arc::clone(&self.pool),
         );
         Box::pin(async move {
@@ -398,7 +402,7 @@ impl Node for RedisNode {
         let (channel, is_final) = match &release.queue {
             QueueAction::None => (None, false),
             QueueAction::Leave(_) => (None, true),
-            QueueAction::Keep(ticket) => (Some(release.key.wake_channel(ticket.waiter.id)), false),
+            QueueAction::Keep(ticket) => (Some(self.key.wake_channel(ticket.waiter.id)), false),
         };
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         let reply = requests.release(call.clone(), channel.clone(), is_final);
@@ -435,7 +439,7 @@ impl Node for RedisNode {
     }
 
     fn next(&self) -> Pending<Hint> {
-        let (words, changed) = (Arc::clone(&self.words), self.requests.changed(self.slot()));
+        let (words, changed) = (Arc::clone(&self.words), self.requests.changed(self.slot));
         Box::pin(async move {
             tokio::select! {
                 biased;
@@ -449,32 +453,26 @@ impl Node for RedisNode {
         Some(self)
     }
 
-    fn primary(&self, key: &Key) -> Option<Primary> {
-        self.pool.place.primary(key)
-    }
-
-    fn written(&self) -> Pending<bool> {
-        Box::pin(self.requests.flushed())
-    }
-
-    fn caught_up(&self) -> Pending<()> {
-        let pool = Arc::clone(&self.pool);
+    fn settled(&self) -> Pending<bool> {
+        let (written, pool) = (self.requests.written(), Arc::clone(&self.pool));
         Box::pin(async move {
+            let is_written = written.await;
             join_all(pool.all().iter().map(|connection| connection.caught_up())).await;
+            is_written
         })
     }
 }
 
 impl Queue for RedisNode {
-    fn leave(&self, key: &Key, waiter: &Waiter) -> Pending<()> {
+    fn leave(&self, waiter: &Waiter) -> Pending<()> {
         let reply = self
             .requests
-            .leave(self.call(key, release::leave(key, waiter)));
+            .leave(self.call(release::leave(&self.key, waiter)));
         Box::pin(async move { drop(reply.received().await) })
     }
 
     fn announce(&self, claim: &Claim) -> Pending<()> {
-        let mut command = on_lock("announce", &claim.key, Some(Derived::Newest));
+        let mut command = on_lock("announce", &self.key, Some(Derived::Newest));
         command.arg(
             claim
                 .ticket
@@ -484,18 +482,18 @@ impl Queue for RedisNode {
         command
             .arg(fence_life(claim.term))
             .arg(flag(claim.details.n == 1));
-        let reply = self.requests.ask(self.call(&claim.key, command));
+        let reply = self.requests.ask(self.call(command));
         Box::pin(async move { drop(reply.received().await) })
     }
 
-    fn listen(&self, key: &Key, token: Token) {
-        let channel = self.hear(Some(key.wake_channel(token.as_uuid())));
-        self.requests.listen(channel, self.pool.place.slot(key));
+    fn listen(&self, token: Token) {
+        let channel = self.hear(Some(self.key.wake_channel(token.as_uuid())));
+        self.requests.listen(channel, self.slot);
     }
 
     fn wakes(&self) -> Wakes {
         match self.subscription() {
-            Subscription::Active if self.pool.is_reached(self.slot()) => Wakes::Yes,
+            Subscription::Active if self.pool.is_reached(self.slot) => Wakes::Yes,
             Subscription::Denied => Wakes::Denied,
             Subscription::Active | Subscription::None => Wakes::No,
         }

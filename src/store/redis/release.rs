@@ -13,9 +13,8 @@ use crate::lock::token::Token;
 use crate::store::{Parked, QueueAction, Release};
 
 /// Returns the request for `release`.
-pub(super) fn command(release: &Release) -> Cmd {
+pub(super) fn command(key: &Key, release: &Release) -> Cmd {
     let Release {
-        key,
         token,
         queue,
         parked,
@@ -61,19 +60,19 @@ pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
 }
 
 /// Returns what deletes the lock whatever the server knows; `None` if something stays in its place.
-pub(super) fn least(release: &Release) -> Option<Least> {
+pub(super) fn least(key: &Key, release: &Release) -> Option<Least> {
     if release.parked.is_some() || release.is_success() {
         return None;
     }
     let has_members = release.mode.is_some_and(Mode::has_members);
     let mut command = if has_members {
-        of_script(&FREE_MEMBER, &release.key, &OF_MEMBERS)
+        of_script(&FREE_MEMBER, key, &OF_MEMBERS)
     } else {
-        of_script(&FREE, &release.key, &[])
+        of_script(&FREE, key, &[])
     };
     command.arg(release.token.to_string());
     let may_be_redissons = release.as_redisson || release.mode.is_none();
-    command.arg(may_be_redissons.then(|| redisson::channel(&release.key)));
+    command.arg(may_be_redissons.then(|| redisson::channel(key)));
     Some(Least {
         command,
         suffices: false,

@@ -319,6 +319,7 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
         more: *more > 0,
         last,
         asked,
+        server: None,
         size: size(value),
     })
 }

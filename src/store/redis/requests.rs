@@ -4,7 +4,7 @@
 //! A task of its own sends them and retries none. A release may go to several connections (`pool`).
 //! What a server has not executed may go on in another form (`exchange`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use redis::Value;
@@ -26,7 +26,8 @@ use crate::store::{Fault, FaultKind};
 /// Takes the requests of one lock.
 #[derive(Clone)]
 pub(super) struct Requests {
-    inbox: mpsc::UnboundedSender<Request>,
+    /// Leads to the task that sends them, which the first request starts.
+    inbox: Arc<OnceLock<mpsc::UnboundedSender<Request>>>,
     progress: Arc<watch::Sender<Progress>>,
     pub(super) pool: Arc<Pool>,
     lock: LockId,
@@ -108,26 +109,29 @@ impl PendingReply {
 }
 
 impl Requests {
-    /// Starts the task that sends them. It ends when no caller is left.
+    /// Those of a lock that nothing was asked about yet.
     pub(super) fn new(pool: Arc<Pool>, copies: Option<Copies>) -> Self {
-        let (inbox, requests) = mpsc::unbounded_channel();
-        let progress = Arc::new(watch::Sender::new(Progress::default()));
-        let lock = pool.new_lock();
-        tokio::spawn(
-            Worker {
-                pool: Arc::clone(&pool),
-                lock,
-                progress: Arc::clone(&progress),
-            }
-            .work(requests),
-        );
         Self {
-            inbox,
-            progress,
+            inbox: Arc::default(),
+            progress: Arc::default(),
+            lock: pool.new_lock(),
             pool,
-            lock,
             copies,
         }
+    }
+
+    /// Returns what leads to the task that sends them. That ends when no caller is left.
+    fn inbox(&self) -> &mpsc::UnboundedSender<Request> {
+        self.inbox.get_or_init(|| {
+            let (inbox, requests) = mpsc::unbounded_channel();
+            let worker = Worker {
+                pool: Arc::clone(&self.pool),
+                lock: self.lock,
+                progress: Arc::clone(&self.progress),
+            };
+            tokio::spawn(worker.work(requests));
+            inbox
+        })
     }
 
     /// Sends a request that sets no key.
@@ -209,7 +213,7 @@ impl Requests {
             progress.accepted += 1;
         });
         // The task ends with the runtime only; an answer that never comes is an unknown one.
-        let _ = self.inbox.send(Request {
+        let _ = self.inbox().send(Request {
             number,
             call,
             for_young,
@@ -283,7 +287,7 @@ impl Requests {
     /// Waits until all requests accepted so far are with the kernel or can no longer be sent.
     /// Returns at once if none could have set a key, and `false` if the last one is not with the
     /// kernel, or its connection is broken.
-    pub(super) fn flushed(&self) -> impl Future<Output = bool> + use<> {
+    pub(super) fn written(&self) -> impl Future<Output = bool> + use<> {
         let (due, has_set) = {
             let progress = self.progress.borrow();
             (progress.accepted, progress.has_set)

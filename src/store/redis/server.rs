@@ -7,6 +7,7 @@ use super::connection::REPLY_LIMIT;
 use super::pool::Pool;
 use super::probe::Probe;
 use super::{RedisNode, examine, scan};
+use crate::lock::key::Key;
 use crate::lock::messages::Copies;
 use crate::store::examine::{Examination, Plan};
 use crate::store::redis::place::{Place, Way};
@@ -54,8 +55,13 @@ impl RedisServer {
         Self { copies, ..self }
     }
 
-    pub(super) fn node(&self) -> RedisNode {
-        RedisNode::new(self.name.clone(), Arc::clone(&self.pool), self.copies)
+    pub(super) fn node(&self, key: &Key) -> RedisNode {
+        RedisNode::new(
+            self.name.clone(),
+            key.clone(),
+            Arc::clone(&self.pool),
+            self.copies,
+        )
     }
 }
 
@@ -64,8 +70,8 @@ impl Store for RedisServer {
         &self.name
     }
 
-    fn lock(&self) -> Box<dyn Node> {
-        Box::new(self.node())
+    fn open(&self, key: &Key) -> Box<dyn Node> {
+        Box::new(self.node(key))
     }
 
     fn listing(&self) -> Option<&dyn Listing> {

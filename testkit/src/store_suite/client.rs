@@ -53,7 +53,7 @@ pub struct Client {
 impl Client {
     pub(super) fn new(world: &dyn World, key: &Key, mode: Mode, limit: Duration) -> Self {
         let wire = Wire::default();
-        let node = world.open(&wire, limit).lock();
+        let node = world.open(&wire, limit).open(key);
         let details = Details {
             mode,
             host: "web1".to_owned(),
@@ -62,7 +62,6 @@ impl Client {
             ..Details::default()
         };
         let claim = Claim {
-            key: key.clone(),
             token: Token::fresh(),
             details,
             fence_hint: fence::hint(SystemTime::now()),
@@ -208,7 +207,7 @@ impl Client {
 
     /// Renews the lock.
     pub async fn renews(&self) -> Renewal {
-        self.in_time(self.node.renew(&self.claim.renewal(self.fence())))
+        self.in_time(self.node.keep(&self.claim.renewal(self.fence())))
             .await
             .unwrap_or_else(Renewal::Failed)
     }
@@ -231,7 +230,7 @@ impl Client {
         match renewal {
             Renewal::Lost(_, told) => {
                 self.node
-                    .heal(&self.claim.healing(self.fence(), told))
+                    .keep(&self.claim.healing(self.fence(), told))
                     .await
             }
             renewal => panic!("{renewal:?}"),
@@ -294,10 +293,7 @@ impl Client {
             max_waiters: 10,
             ..Look::default()
         };
-        self.node
-            .observe(&self.claim.key, look)
-            .await
-            .expect("an observation")
+        self.node.look(look).await.expect("an observation")
     }
 
     /// Returns the next word to the waiter.

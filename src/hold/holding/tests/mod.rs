@@ -14,14 +14,13 @@ use super::*;
 use crate::clock::virtual_time;
 use crate::hold::attempt::Attempt;
 use crate::lock::details::Details;
-use crate::lock::key::Key;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Waiter, Wake};
 use crate::lock::remains::Remains;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::store::{
-    Answer, ForceUnlock, Heal, Hint, Look, Node, Queue, Release, ReleaseReply, Renew, Vote, Wakes,
+    Answer, Hint, Keep, Look, Node, Queue, Release, ReleaseReply, TakeAway, Vote, Wakes,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -104,61 +103,11 @@ impl FakeNode {
     }
 }
 
-impl Node for FakeNode {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let (token, term, hint) = (claim.token, claim.term, claim.fence_hint);
-        let answer = self.ask(
-            move |fake, now| {
-                if fake.key.is_some() {
-                    return Vote::Failed(Fault::new(FaultKind::Unavailable, "held"));
-                }
-                let fence = Fence::after(fake.counter, hint).unwrap();
-                (fake.counter, fake.key) = (fence.get(), Some((token, now + term.ttl())));
-                Vote::Granted {
-                    until: term.end(now),
-                    fence,
-                    index: 0,
-                }
-            },
-            Vote::Failed,
-            None,
-        );
-        Box::pin(async move { answer.await.into() })
-    }
-
-    fn renew(&self, renew: &Renew) -> Pending<Renewal> {
-        let Renew {
+impl FakeNode {
+    fn heal(&self, keep: &Keep, told: Option<u64>) -> Pending<Renewal> {
+        let Keep {
             token, fence, term, ..
-        } = *renew;
-        let what = move |fake: &mut Fake, now| match fake.key {
-            Some((holder, _)) if holder == token && fake.broken => {
-                Renewal::Broken(None, "me".into())
-            }
-            Some((holder, _)) if holder == token => {
-                fake.renewed += 1;
-                fake.counter = fake.counter.max(fence.get());
-                fake.key = Some((token, now + term.ttl()));
-                Renewal::Renewed(term.end(now), Some(fake.counter))
-            }
-            Some(_) => Renewal::Lost(Revoked::TakenOver, None),
-            None => Renewal::Lost(Revoked::Missing, Some(fake.counter)),
-        };
-        self.ask(
-            what,
-            Renewal::Failed,
-            Some(Renewal::Lost(Revoked::TakenOver, None)),
-        )
-    }
-
-    fn heal(&self, heal: &Heal) -> Pending<Renewal> {
-        let Renew {
-            token, fence, term, ..
-        } = heal.renew;
-        let told = heal.told;
+        } = *keep;
         let what = move |fake: &mut Fake, now| {
             let standing = match fake.key {
                 Some((holder, _)) if holder == token && fake.broken => {
@@ -185,16 +134,66 @@ impl Node for FakeNode {
             Some(Renewal::Lost(Revoked::TakenOver, None)),
         )
     }
+}
 
-    fn observe(&self, _key: &Key, _look: Look) -> Pending<Result<Observation, Fault>> {
+impl Node for FakeNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Claim) -> Pending<Answer> {
+        let (token, term, hint) = (claim.token, claim.term, claim.fence_hint);
+        let answer = self.ask(
+            move |fake, now| {
+                if fake.key.is_some() {
+                    return Vote::Failed(Fault::new(FaultKind::Unavailable, "held"));
+                }
+                let fence = Fence::after(fake.counter, hint).unwrap();
+                (fake.counter, fake.key) = (fence.get(), Some((token, now + term.ttl())));
+                Vote::Granted {
+                    until: term.end(now),
+                    fence,
+                    index: 0,
+                }
+            },
+            Vote::Failed,
+            None,
+        );
+        Box::pin(async move { answer.await.into() })
+    }
+
+    fn keep(&self, keep: &Keep) -> Pending<Renewal> {
+        let Keep {
+            token, fence, term, ..
+        } = *keep;
+        if let Some(heal) = &keep.heal {
+            return self.heal(keep, heal.told);
+        }
+        let what = move |fake: &mut Fake, now| match fake.key {
+            Some((holder, _)) if holder == token && fake.broken => {
+                Renewal::Broken(None, "me".into())
+            }
+            Some((holder, _)) if holder == token => {
+                fake.renewed += 1;
+                fake.counter = fake.counter.max(fence.get());
+                fake.key = Some((token, now + term.ttl()));
+                Renewal::Renewed(term.end(now), Some(fake.counter))
+            }
+            Some(_) => Renewal::Lost(Revoked::TakenOver, None),
+            None => Renewal::Lost(Revoked::Missing, Some(fake.counter)),
+        };
+        self.ask(
+            what,
+            Renewal::Failed,
+            Some(Renewal::Lost(Revoked::TakenOver, None)),
+        )
+    }
+
+    fn look(&self, _look: Look) -> Pending<Result<Observation, Fault>> {
         Box::pin(std::future::pending())
     }
 
-    fn force_unlock(
-        &self,
-        _key: &Key,
-        _how: ForceUnlock,
-    ) -> Pending<Result<Option<Revoked>, Fault>> {
+    fn take_away(&self, _how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         Box::pin(std::future::pending())
     }
 
@@ -225,14 +224,10 @@ impl Node for FakeNode {
     fn queue(&self) -> Option<&dyn Queue> {
         Some(self)
     }
-
-    fn written(&self) -> Pending<bool> {
-        Box::pin(std::future::ready(true))
-    }
 }
 
 impl Queue for FakeNode {
-    fn leave(&self, _key: &Key, _waiter: &Waiter) -> Pending<()> {
+    fn leave(&self, _waiter: &Waiter) -> Pending<()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -240,7 +235,7 @@ impl Queue for FakeNode {
         Box::pin(std::future::ready(()))
     }
 
-    fn listen(&self, _key: &Key, _token: Token) {
+    fn listen(&self, _token: Token) {
         self.fake.borrow_mut().listens = true;
     }
 
@@ -287,7 +282,6 @@ async fn hold_guarded(
     };
     let schedule = Schedule::new(wishes).unwrap();
     let claim = Claim {
-        key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
         details: Details::default(),
         fence_hint: 100,

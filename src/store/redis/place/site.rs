@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Location, Slot};
 use crate::clock;
 use crate::lock::instant::Instant;
+use crate::lock::observation::Server;
 use crate::store::Fault;
 use crate::store::redis::connect::Connector;
 
@@ -103,9 +104,12 @@ impl Site {
 }
 
 impl Primary {
-    /// Returns its address.
-    pub fn address(&self) -> String {
-        self.location.to_string()
+    /// Returns it as users are told of it.
+    pub fn told(&self) -> Server {
+        Server {
+            address: self.location.to_string(),
+            epoch: self.epoch,
+        }
     }
 
     /// Returns the time since it became the primary, if that is known.
@@ -114,14 +118,8 @@ impl Primary {
     }
 }
 
-/// `primary 10.0.0.5:6379, epoch 7`.
 impl fmt::Display for Primary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "primary {}", self.location)?;
-        if let Some(epoch) = self.epoch {
-            write!(f, ", epoch {epoch}")
-        } else {
-            Ok(())
-        }
+        self.told().fmt(f)
     }
 }

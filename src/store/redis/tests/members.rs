@@ -5,7 +5,7 @@ use super::memory::Host;
 use super::*;
 use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
-use crate::store::{Heal, Renew};
+use crate::store::Keep;
 
 /// The claim of a client that wants the lock in this way, at `index`.
 fn wants(mode: Mode, index: u16) -> Claim {
@@ -19,7 +19,7 @@ fn wants(mode: Mode, index: u16) -> Claim {
         token: Token::fresh(),
         details,
         index,
-        ..claim("job", false)
+        ..claim(false)
     }
 }
 
@@ -69,17 +69,18 @@ async fn release(node: &RedisNode, claim: &Claim) -> ReleaseReply {
     node.release(&claim.release(QueueAction::None)).await
 }
 
-fn renewal(claim: &Claim, fence: Fence, index: u16) -> Renew {
-    Renew {
+fn renewal(claim: &Claim, fence: Fence, index: u16) -> Keep {
+    Keep {
         index: Some(index),
         ..claim.renewal(fence)
     }
 }
 
-fn healing(claim: &Claim, fence: Fence, index: u16) -> Heal {
-    Heal {
-        renew: renewal(claim, fence, index),
-        ..claim.healing(fence, Some(0))
+/// The healing of a holder that was told this counter.
+fn told(claim: &Claim, fence: Fence, index: u16, counter: Option<u64>) -> Keep {
+    Keep {
+        index: Some(index),
+        ..claim.healing(fence, counter)
     }
 }
 
@@ -146,10 +147,7 @@ fn members_of_an_older_marker_are_void() {
         host.by_hand(&["DEL", "job"]);
         grant(&node, &new).await;
         assert!(
-            matches!(
-                node.renew(&renewal(&old, fence, 0)).await,
-                Renewal::Lost(..)
-            ),
+            matches!(node.keep(&renewal(&old, fence, 0)).await, Renewal::Lost(..)),
             "the old one counts again"
         );
         assert!(matches!(release(&node, &new).await, ReleaseReply::Released));
@@ -213,7 +211,7 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
         grant(&node, &late).await;
         pass(10_001).await;
         assert!(matches!(
-            node.renew(&renewal(&early, fence, index)).await,
+            node.keep(&renewal(&early, fence, index)).await,
             Renewal::Lost(Revoked::Missing, _)
         ));
         assert_eq!(grant(&node, &slot(2)).await.1, 1, "the only free one");
@@ -243,11 +241,11 @@ fn a_member_is_renewed_at_its_own_slot_only() {
         let member = slot(1);
         let (fence, index) = grant(&node, &member).await;
         assert!(matches!(
-            node.renew(&renewal(&member, fence, index)).await,
+            node.keep(&renewal(&member, fence, index)).await,
             Renewal::Renewed(..)
         ));
         assert!(matches!(
-            node.renew(&renewal(&member, fence, 2)).await,
+            node.keep(&renewal(&member, fence, 2)).await,
             Renewal::Lost(..)
         ));
     });
@@ -262,25 +260,19 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
         let high = Fence::new(4_000_000_000_000_000).unwrap();
         grant(&node, &owner).await;
         let counter = Some(host.counter());
-        let heal = |index| Heal {
-            told: counter,
-            ..healing(&lost, high, index)
-        };
+        let heal = |index| told(&lost, high, index, counter);
         assert!(
             matches!(
-                node.heal(&heal(1)).await,
+                node.keep(&heal(1)).await,
                 Renewal::Lost(Revoked::TakenOver, _)
             ),
             "another client's slot"
         );
-        assert!(matches!(node.heal(&heal(2)).await, Renewal::Healed(..)));
-        let reader = Heal {
-            told: counter,
-            ..healing(&reader(), high, 0)
-        };
+        assert!(matches!(node.keep(&heal(2)).await, Renewal::Healed(..)));
+        let reader = told(&reader(), high, 0, counter);
         assert!(
             matches!(
-                node.heal(&reader).await,
+                node.keep(&reader).await,
                 Renewal::Lost(Revoked::TakenOver, _)
             ),
             "another kind"

@@ -44,7 +44,7 @@ impl Host {
                 Ok(Box::new(ours) as Box<dyn Stream>)
             })
         });
-        server_over(dial).node()
+        server_over(dial).node(&key())
     }
 
     async fn serve(self, stream: DuplexStream) {

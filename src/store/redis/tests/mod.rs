@@ -41,7 +41,11 @@ const LIMIT: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
 fn key() -> Key {
-    Key::new("", "job").unwrap()
+    named("job")
+}
+
+fn named(name: &str) -> Key {
+    Key::new("", name).unwrap()
 }
 
 fn term() -> Term {
@@ -189,13 +193,12 @@ impl Simulated {
     }
 }
 
-fn claim(name: &str, waits: bool) -> Claim {
+fn claim(waits: bool) -> Claim {
     let waiter = Waiter {
         id: Uuid::new_v4(),
         ..Waiter::example(1)
     };
     Claim {
-        key: Key::new("", name).unwrap(),
         token: Token::fresh(),
         details: Details::default(),
         fence_hint: 7,
@@ -242,7 +245,7 @@ fn a_release_that_no_connection_takes_is_not_written() {
                 connections.push(serving.abort_handle());
                 Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
             });
-            let (node, claim) = (server_over(dial).node(), claim("job", false));
+            let (node, claim) = (server_over(dial).node(&key()), claim(false));
             assert!(matches!(
                 node.acquire(&claim).await.vote,
                 Vote::Granted { .. }
@@ -252,7 +255,7 @@ fn a_release_that_no_connection_takes_is_not_written() {
                 assert_eq!(node.next().await, Hint::Changed);
             }
             drop(node.release(&claim.release(QueueAction::None)));
-            assert_eq!(node.written().await, !is_gone);
+            assert_eq!(node.settled().await, !is_gone);
         });
     }
 }
@@ -273,14 +276,14 @@ fn a_holder_whose_connection_gave_way_to_a_waiters_hears_the_end_of_that() {
             Box::pin(async move { Ok(Box::new(ours) as Box<dyn Stream>) })
         });
         let server = server_over(dial);
-        let (holder, waiter) = (server.node(), server.node());
+        let (holder, waiter) = (server.node(&named("a")), server.node(&named("b")));
         let mut hint = holder.next();
         assert!(matches!(
-            holder.acquire(&claim("a", false)).await.vote,
+            holder.acquire(&claim(false)).await.vote,
             Vote::Granted { .. }
         ));
         assert!(futures_util::poll!(&mut hint).is_pending());
-        waiter.acquire(&claim("b", true)).await;
+        waiter.acquire(&claim(true)).await;
         assert_eq!(
             opened.lock().unwrap().len(),
             2,
@@ -299,8 +302,8 @@ fn a_holder_whose_connection_gave_way_to_a_waiters_hears_the_end_of_that() {
 fn a_holder_that_begins_to_listen_delays_no_release() {
     virtual_time::run(async {
         let simulated = Simulated::default();
-        let (node, claim) = (simulated.server().node(), claim("job", false));
-        node.listen(&claim.key, claim.token);
+        let (node, claim) = (simulated.server().node(&key()), claim(false));
+        node.listen(claim.token);
         // The connection is being opened.
         tokio::task::yield_now().await;
         let released = node.release(&claim.release(QueueAction::None));
@@ -315,8 +318,8 @@ fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
         let simulated = Simulated::default();
         let server = simulated.server();
         let ([a, b], [of_a, of_b]) = (
-            [server.node(), server.node()],
-            ["a", "b"].map(|name| claim(name, false)),
+            [server.node(&named("a")), server.node(&named("b"))],
+            [(); 2].map(|()| claim(false)),
         );
         // Neither is sent yet: there is no connection.
         let (acquired_a, acquired_b) = (a.acquire(&of_a), b.acquire(&of_b));
@@ -330,14 +333,8 @@ fn a_release_of_one_lock_cancels_no_request_of_another_on_the_same_server() {
         };
         assert_eq!(fault.kind, FaultKind::Unavailable, "{fault}");
         assert!(matches!(released.await, ReleaseReply::Released));
-        let told =
-            |kind: &str, of: &Claim| simulated.was_asked(&format!("{kind} {} ", of.key.stored()));
-        assert!(
-            told("take", &of_b)
-                && !told("take", &of_a)
-                && told("release", &of_a)
-                && !told("release", &of_b)
-        );
+        let told = |what: &str| simulated.was_asked(what);
+        assert!(told("take b ") && !told("take a ") && told("release a ") && !told("release b "));
         assert_eq!(simulated.connections(), 1, "both use one connection");
     });
 }
@@ -349,8 +346,8 @@ fn a_wake_up_reaches_the_waiter_on_whose_channel_it_comes_and_no_other() {
         simulated.lets_in.notify_one();
         let server = simulated.server();
         let ([a, b], [of_a, of_b]) = (
-            [server.node(), server.node()],
-            ["a", "b"].map(|name| claim(name, true)),
+            [server.node(&named("a")), server.node(&named("b"))],
+            [(); 2].map(|()| claim(true)),
         );
         for (node, claim) in [(&a, &of_a), (&b, &of_b)] {
             assert_ne!(node.wakes(), Wakes::Yes);
@@ -360,9 +357,7 @@ fn a_wake_up_reaches_the_waiter_on_whose_channel_it_comes_and_no_other() {
             ));
             assert_eq!(node.wakes(), Wakes::Yes);
         }
-        let channel = of_b
-            .key
-            .wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
+        let channel = named("b").wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
         assert!(simulated.was_asked(&format!("subscribe {channel}")));
         simulated.say(&channel, "go");
         assert_eq!(b.next().await, Hint::Woken(Wake::YourTurn));
@@ -378,15 +373,15 @@ fn a_connection_whose_oldest_request_has_no_reply_in_time_is_not_asked_again() {
         let simulated = Simulated::default();
         simulated.lets_in.notify_one();
         let server = simulated.server();
-        let (a, b) = (server.node(), server.node());
+        let (a, b) = (server.node(&named("a")), server.node(&named("b")));
         assert!(matches!(
-            a.acquire(&claim("a", false)).await.vote,
+            a.acquire(&claim(false)).await.vote,
             Vote::Granted { .. }
         ));
         simulated.hangs.store(true, Ordering::Relaxed);
-        drop(b.acquire(&claim("b", false)));
+        drop(b.acquire(&claim(false)));
         tokio::time::sleep(LIMIT / 2).await;
-        drop(a.observe(&claim("a", false).key, Look::default()));
+        drop(a.look(Look::default()));
         tokio::time::sleep(LIMIT / 4).await;
         assert_eq!(
             simulated.connections(),
@@ -394,7 +389,7 @@ fn a_connection_whose_oldest_request_has_no_reply_in_time_is_not_asked_again() {
             "the oldest request still has time"
         );
         tokio::time::sleep(LIMIT / 4).await;
-        drop(a.observe(&claim("a", false).key, Look::default()));
+        drop(a.look(Look::default()));
         tokio::time::sleep(LIMIT / 4).await;
         assert_eq!(simulated.connections(), 2);
     });
@@ -405,16 +400,16 @@ fn a_release_goes_behind_its_set_though_other_requests_take_another_connection_b
     virtual_time::run(async {
         let simulated = Simulated::default();
         simulated.lets_in.notify_one();
-        let node = simulated.server().node();
+        let node = simulated.server().node(&key());
         assert!(matches!(
-            node.acquire(&claim("a", false)).await.vote,
+            node.acquire(&claim(false)).await.vote,
             Vote::Granted { .. }
         ));
         simulated.hangs.store(true, Ordering::Relaxed);
-        let again = claim("a", false);
+        let again = claim(false);
         drop(node.acquire(&again));
         tokio::time::sleep(LIMIT).await;
-        drop(node.observe(&again.key, Look::default()));
+        drop(node.look(Look::default()));
         tokio::time::sleep(LIMIT / 4).await;
         assert_eq!(simulated.connections(), 2);
         drop(node.release(&again.release(QueueAction::None)));
@@ -436,7 +431,7 @@ fn a_waiter_leaves_behind_a_release_that_would_put_it_back_into_the_queue() {
     virtual_time::run(async {
         let simulated = Simulated::default();
         simulated.lets_in.notify_one();
-        let (node, claim) = (simulated.server().node(), claim("a", true));
+        let (node, claim) = (simulated.server().node(&key()), claim(true));
         assert!(matches!(
             node.acquire(&claim).await.vote,
             Vote::Granted { .. }
@@ -482,9 +477,9 @@ fn requests_behind_one_that_the_server_shut_out_are_refused_too() {
                 Ok(Box::new(ours) as Box<dyn Stream>)
             })
         });
-        let node = server_over(dial).node();
-        let renew = claim("job", false).renewal(Fence::new(7).unwrap());
-        let replies = [node.renew(&renew), node.renew(&renew)];
+        let node = server_over(dial).node(&key());
+        let renew = claim(false).renewal(Fence::new(7).unwrap());
+        let replies = [node.keep(&renew), node.keep(&renew)];
         for reply in replies {
             let renewal = reply.await;
             assert!(
@@ -511,7 +506,7 @@ fn a_server_has_caught_up_once_what_went_before_the_release_is_answered() {
             let simulated = Simulated::default();
             simulated.lets_in.notify_one();
             let server = simulated.server();
-            let (node, claim) = (server.node(), claim("a", false));
+            let (node, claim) = (server.node(&key()), claim(false));
             if answered {
                 assert!(matches!(
                     node.acquire(&claim).await.vote,
@@ -531,8 +526,7 @@ fn a_server_has_caught_up_once_what_went_before_the_release_is_answered() {
                 std::future::pending::<()>().await;
             };
             let caught_up = async {
-                node.written().await;
-                node.caught_up().await;
+                node.settled().await;
             };
             tokio::select! { () = caught_up => {} () = answer => {} }
             let took = clock::now().since(begun);

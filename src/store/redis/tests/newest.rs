@@ -25,7 +25,7 @@ fn comes(number: u8, mode: Mode) -> Claim {
         ticket: Some(ticket),
         details,
         index: mode.number().map_or(0, |_| 1),
-        ..claim("job", false)
+        ..claim(false)
     }
 }
 
@@ -50,7 +50,7 @@ async fn superseded(node: &RedisNode, claim: &Claim) -> Option<u128> {
 }
 
 async fn holds(host: &Host) -> (RedisNode, Claim) {
-    let (node, claim) = (host.node(), claim("job", false));
+    let (node, claim) = (host.node(), claim(false));
     assert!(matches!(
         node.acquire(&claim).await.vote,
         Vote::Granted { .. }

@@ -6,7 +6,7 @@ use super::memory::{Host, wall};
 use super::*;
 use crate::lock::fence::Fence;
 use crate::lock::occupant::OccupantKind;
-use crate::store::{Heal, Renew};
+use crate::store::Keep;
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
@@ -20,7 +20,7 @@ fn claim_of(as_redisson: bool) -> Claim {
     Claim {
         token: Token::fresh(),
         details,
-        ..claim("job", false)
+        ..claim(false)
     }
 }
 
@@ -53,15 +53,15 @@ async fn grant(node: &RedisNode, claim: &Claim) -> Fence {
     }
 }
 
-fn renew(claim: &Claim, fence: Fence) -> Renew {
-    Renew {
-        key: key(),
+fn renew(claim: &Claim, fence: Fence) -> Keep {
+    Keep {
         token: claim.token,
         fence,
         term: term(),
         index: Some(0),
         mode: Mode::Exclusive,
         raises_counter: false,
+        heal: None,
     }
 }
 
@@ -106,34 +106,22 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
             matches!(node.acquire(&other).await.vote, Vote::Held(who) if who.holder().unwrap().0 == ours.token)
         );
         tokio::time::sleep(TTL / 2).await;
-        let taken_over = node.renew(&renew(&other, fence)).await;
+        let taken_over = node.keep(&renew(&other, fence)).await;
         assert!(
             matches!(taken_over, Renewal::Lost(Revoked::TakenOver, _)) && hash(&host).1 < ttl,
             "{taken_over:?}"
         );
         assert!(
-            matches!(node.renew(&renew(&ours, fence)).await, Renewal::Renewed(..))
+            matches!(node.keep(&renew(&ours, fence)).await, Renewal::Renewed(..))
                 && hash(&host).1 == ttl
         );
         host.by_hand(&["DEL", "job"]);
         assert!(matches!(
-            node.renew(&renew(&ours, fence)).await,
+            node.keep(&renew(&ours, fence)).await,
             Renewal::Lost(Revoked::Missing, _)
         ));
-        let Heal {
-            renew,
-            details,
-            told,
-            waiter,
-        } = ours.healing(fence, Some(fence.get()));
         assert!(matches!(
-            node.heal(&Heal {
-                renew,
-                details,
-                told,
-                waiter
-            })
-            .await,
+            node.keep(&ours.healing(fence, Some(fence.get()))).await,
             Renewal::Healed(..)
         ));
         assert!(
@@ -161,12 +149,12 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
         let fence = grant(&node, &ours).await;
         let tombstone = ours.details.tombstone(ours.token, "me".into());
         let broken = node
-            .force_unlock(&key(), ForceUnlock::Tombstone(ours.token, &tombstone))
+            .take_away(TakeAway::Tombstone(ours.token, &tombstone))
             .await;
         assert_eq!(broken.unwrap(), None);
         assert_eq!(field(&host, "rlock"), Some(tombstone));
         assert!(matches!(
-            node.renew(&renew(&ours, fence)).await,
+            node.keep(&renew(&ours, fence)).await,
             Renewal::Broken(..)
         ));
         assert!(matches!(
@@ -192,9 +180,7 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
         }) else {
             panic!("a lock of Redisson's")
         };
-        hearing
-            .leave(&key(), &waits(1).ticket.unwrap().waiter)
-            .await;
+        hearing.leave(&waits(1).ticket.unwrap().waiter).await;
         hearing.pool.listen(CHANNEL, &heard);
         host.by_hand(&["DEL", "job"]);
         let told = || async {
@@ -210,8 +196,8 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
             ));
             assert_eq!(told().await, as_redisson);
             let fence = grant(&node, &ours).await;
-            let how = ForceUnlock::Delete(ours.token, fence.get(), None);
-            assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
+            let how = TakeAway::Delete(ours.token, fence.get(), None);
+            assert_eq!(node.take_away(how).await.unwrap(), None);
             assert_eq!(told().await, as_redisson);
         }
     });

@@ -6,7 +6,7 @@ use crate::lock::fence::Fence;
 use crate::lock::last::{Entry, Note, RUN_LIFE, Record, Run, SUCCESS_LIFE};
 use crate::lock::occupant::Occupant;
 use crate::lock::remains::{Parking, Remains};
-use crate::store::Heal;
+use crate::store::Keep;
 
 const SPAN: Duration = Duration::from_secs(60);
 const LEFT: Duration = Duration::from_secs(50);
@@ -23,7 +23,7 @@ fn claim_of(mode: Mode) -> Claim {
         token: Token::fresh(),
         details,
         index: u16::from(mode.number().is_some()),
-        ..claim("job", false)
+        ..claim(false)
     }
 }
 
@@ -82,7 +82,7 @@ fn is_of(entry: Option<&Entry>, claim: &Claim) -> bool {
 
 /// Returns what a look at the lock shows.
 async fn look(node: &RedisNode) -> Observation {
-    node.observe(&key(), Look::default()).await.unwrap()
+    node.look(Look::default()).await.unwrap()
 }
 
 const KINDS: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Slots(2)];
@@ -135,24 +135,21 @@ fn requests_of_the_run_that_come_late_change_no_parked_lock() {
             let fence = grant(&node, &claim).await;
             release(&node, &claim, parking(false)).await;
             assert!(
-                !matches!(
-                    node.renew(&claim.renewal(fence)).await,
-                    Renewal::Renewed(..)
-                ),
+                !matches!(node.keep(&claim.renewal(fence)).await, Renewal::Renewed(..)),
                 "{mode}"
             );
-            let heal: Heal = claim.healing(fence, None);
+            let heal: Keep = claim.healing(fence, None);
             assert!(
                 !matches!(
-                    node.heal(&heal).await,
+                    node.keep(&heal).await,
                     Renewal::Renewed(..) | Renewal::Healed(..)
                 ),
                 "{mode}"
             );
             let tombstone = claim.details.tombstone(claim.token, "me".into());
-            let how = ForceUnlock::Tombstone(claim.token, &tombstone);
+            let how = TakeAway::Tombstone(claim.token, &tombstone);
             assert_eq!(
-                node.force_unlock(&key(), how).await.unwrap(),
+                node.take_away(how).await.unwrap(),
                 Some(Revoked::TakenOver),
                 "{mode}"
             );
@@ -183,7 +180,7 @@ fn a_parked_lock_is_deleted_by_force_and_a_place_goes_to_the_next() {
             let fence = grant(&node, &claim).await.get();
             release(&node, &claim, parking(false)).await;
             assert_eq!(
-                node.force_unlock(&key(), ForceUnlock::Delete(claim.token, fence, None))
+                node.take_away(TakeAway::Delete(claim.token, fence, None))
                     .await
                     .unwrap(),
                 None
@@ -242,7 +239,7 @@ fn a_tombstone_is_parked_after_a_loss_only() {
                 let node = host.node();
                 grant(&node, &claim).await;
                 let tombstone = claim.details.tombstone(claim.token, "me".into());
-                node.force_unlock(&key(), ForceUnlock::Tombstone(claim.token, &tombstone))
+                node.take_away(TakeAway::Tombstone(claim.token, &tombstone))
                     .await
                     .unwrap();
                 let reply = release(&node, &claim, parking(parks_tombstone)).await;
@@ -356,11 +353,7 @@ fn a_success_outlasts_later_runs_and_is_deleted_by_its_token_only() {
             last.success.as_ref().map(|success| success.age.as_secs()),
             Some(RUN_LIFE.as_secs())
         );
-        let forgotten = async |token| {
-            node.force_unlock(&key(), ForceUnlock::Forget(token))
-                .await
-                .unwrap()
-        };
+        let forgotten = async |token| node.take_away(TakeAway::Forget(token)).await.unwrap();
         assert_eq!(forgotten(later.token).await, Some(Revoked::Missing));
         assert!(look(&node).await.last.success.is_some());
         assert_eq!(forgotten(claim.token).await, None);
@@ -460,8 +453,8 @@ fn a_lock_that_is_deleted_by_force_is_recorded_as_broken() {
             fence,
             claim.token,
         );
-        let how = ForceUnlock::Delete(claim.token, fence.get(), Some(&broken));
-        assert_eq!(node.force_unlock(&key(), how).await.unwrap(), None);
+        let how = TakeAway::Delete(claim.token, fence.get(), Some(&broken));
+        assert_eq!(node.take_away(how).await.unwrap(), None);
         let last = Record {
             run: Some(broken.entry),
             success: None,

@@ -6,7 +6,7 @@ use super::memory::{Host, wall};
 use super::*;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
-use crate::store::{Heal, Renew};
+use crate::store::{Heal, Keep};
 
 /// Tokens that differ in their last digit.
 fn token(digit: u8) -> Token {
@@ -24,7 +24,7 @@ fn claim_of(digit: u8) -> Claim {
     Claim {
         token: token(digit),
         details,
-        ..claim("job", false)
+        ..claim(false)
     }
 }
 
@@ -51,24 +51,27 @@ fn waits(number: u8) -> Claim {
     }
 }
 
-fn renew_of(digit: u8, fence: u64) -> Renew {
-    Renew {
-        key: key(),
+fn renew_of(digit: u8, fence: u64) -> Keep {
+    Keep {
         token: token(digit),
         fence: Fence::new(fence).unwrap(),
         term: term(),
         index: Some(0),
         mode: Mode::Exclusive,
         raises_counter: false,
+        heal: None,
     }
 }
 
-fn heal_of(digit: u8, fence: u64, told: Option<u64>) -> Heal {
-    Heal {
-        renew: renew_of(digit, fence),
+fn heal_of(digit: u8, fence: u64, told: Option<u64>) -> Keep {
+    let heal = Heal {
         details: claim_of(digit).details,
         told,
         waiter: None,
+    };
+    Keep {
+        heal: Some(heal),
+        ..renew_of(digit, fence)
     }
 }
 
@@ -106,11 +109,11 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         pass(TTL / 2).await;
         let before = (host.get("job"), host.counter());
         assert!(matches!(
-            node.renew(&renew_of(2, fence)).await,
+            node.keep(&renew_of(2, fence)).await,
             Renewal::Lost(Revoked::TakenOver, _)
         ));
         assert!(matches!(
-            node.heal(&heal_of(2, fence, None)).await,
+            node.keep(&heal_of(2, fence, None)).await,
             Renewal::Lost(Revoked::TakenOver, _)
         ));
         assert!(matches!(
@@ -119,11 +122,11 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         ));
         let tombstone = claim_of(2).details.tombstone(token(2), "me".into());
         for how in [
-            ForceUnlock::Tombstone(token(2), &tombstone),
-            ForceUnlock::Delete(token(2), 0, None),
+            TakeAway::Tombstone(token(2), &tombstone),
+            TakeAway::Delete(token(2), 0, None),
         ] {
             assert_eq!(
-                node.force_unlock(&key(), how).await.unwrap(),
+                node.take_away(how).await.unwrap(),
                 Some(Revoked::TakenOver),
                 "{how:?}"
             );
@@ -148,14 +151,14 @@ fn the_holder_extends_its_key_and_carries_its_fence_and_deletes_it() {
         );
         pass(TTL / 2).await;
         assert!(matches!(
-            node.renew(&renew_of(1, fence + 5)).await,
+            node.keep(&renew_of(1, fence + 5)).await,
             Renewal::Renewed(_, Some(_))
         ));
         assert_eq!(
             (host.counter(), host.get("job").unwrap().1),
             (fence + 5, 30_000)
         );
-        node.renew(&renew_of(1, fence)).await;
+        node.keep(&renew_of(1, fence)).await;
         assert_eq!(host.counter(), fence + 5, "no renewal lowers the counter");
         assert!(matches!(
             node.release(&release_of(&claim_of(1))).await,
@@ -181,14 +184,14 @@ fn a_healing_sets_the_key_again_only_over_the_counter_that_was_told() {
             "100000",
         ]);
         for told in [None, Some(fence), Some(higher + 1)] {
-            let healing = node.heal(&heal_of(1, fence, told)).await;
+            let healing = node.keep(&heal_of(1, fence, told)).await;
             assert!(
                 matches!(healing, Renewal::Lost(Revoked::Missing, Some(count)) if count == higher),
                 "{healing:?}"
             );
             assert_eq!(host.get("job"), None);
         }
-        let healing = node.heal(&heal_of(1, fence, Some(higher))).await;
+        let healing = node.keep(&heal_of(1, fence, Some(higher))).await;
         assert!(
             matches!(healing, Renewal::Healed(_, Some(count)) if count == higher),
             "{healing:?}"
@@ -207,7 +210,7 @@ fn a_healing_raises_a_counter_that_was_lost() {
         let host = Host::new();
         let node = host.node();
         assert!(matches!(
-            node.heal(&heal_of(1, 1000, None)).await,
+            node.keep(&heal_of(1, 1000, None)).await,
             Renewal::Healed(_, Some(0))
         ));
         assert_eq!((host.counter(), host.get("job").unwrap().1), (1000, 30_000));
@@ -223,7 +226,7 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
         pass(TTL / 2).await;
         let tombstone = claim_of(1).details.tombstone(token(1), "me".into());
         let broken = node
-            .force_unlock(&key(), ForceUnlock::Tombstone(token(1), &tombstone))
+            .take_away(TakeAway::Tombstone(token(1), &tombstone))
             .await;
         assert_eq!(broken.unwrap(), None);
         let (value, left) = host.get("job").unwrap();
@@ -232,7 +235,7 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
             "{value} for {left} ms"
         );
         assert!(matches!(
-            node.renew(&renew_of(1, fence)).await,
+            node.keep(&renew_of(1, fence)).await,
             Renewal::Broken(None, _)
         ));
         assert!(matches!(
@@ -240,7 +243,7 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
             Vote::Held(_)
         ));
         assert!(matches!(
-            node.heal(&heal_of(1, fence, None)).await,
+            node.keep(&heal_of(1, fence, None)).await,
             Renewal::Broken(Some(_), _)
         ));
         assert_eq!(host.get("job").unwrap().1, 30_000);
@@ -259,14 +262,14 @@ fn a_forced_deletion_keeps_a_healing_that_is_under_way_out() {
         let node = host.node();
         let fence = grant(&node, &claim_of(1)).await;
         assert_eq!(
-            node.force_unlock(&key(), ForceUnlock::Delete(token(1), fence + 9, None))
+            node.take_away(TakeAway::Delete(token(1), fence + 9, None))
                 .await
                 .unwrap(),
             None
         );
         assert_eq!((host.get("job"), host.counter()), (None, fence + 10));
         assert!(matches!(
-            node.heal(&heal_of(1, fence, None)).await,
+            node.keep(&heal_of(1, fence, None)).await,
             Renewal::Lost(Revoked::Missing, _)
         ));
     });
@@ -389,7 +392,7 @@ fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
         );
         assert_eq!(wake_of(&second), Some(Wake::StandBy));
         let left = waits(1).ticket.unwrap().waiter;
-        first.leave(&key(), &left).await;
+        first.leave(&left).await;
         pass(Duration::from_millis(1)).await;
         assert_eq!(
             (wake_of(&second), host.queue().len()),
@@ -523,7 +526,7 @@ fn a_large_foreign_value_is_described_and_not_fetched() {
         host.by_hand(&["SET", "job", &"x".repeat(1 << 20)]);
         let seen = host
             .node()
-            .observe(&key(), Look::default())
+            .look(Look::default())
             .await
             .unwrap()
             .foreign

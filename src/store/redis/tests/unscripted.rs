@@ -20,7 +20,7 @@ fn claim_of(mode: Mode) -> Claim {
         token: Token::fresh(),
         details,
         index: u16::from(mode.number().is_some()),
-        ..claim("job", false)
+        ..claim(false)
     }
 }
 
@@ -82,10 +82,7 @@ fn a_renewal_and_a_release_do_without_the_script() {
             tokio::time::sleep(TTL / 2).await;
             host.by_hand(&["SCRIPT", "FLUSH"]);
             assert!(
-                matches!(
-                    node.renew(&claim.renewal(fence)).await,
-                    Renewal::Renewed(..)
-                ),
+                matches!(node.keep(&claim.renewal(fence)).await, Renewal::Renewed(..)),
                 "{mode}"
             );
             assert_eq!(host.get("job").unwrap().1, 30_000, "{mode}");
@@ -134,7 +131,7 @@ fn what_does_without_the_script_touches_no_other_holder() {
             let ours = claim_of(mode);
             host.by_hand(&["SCRIPT", "FLUSH"]);
             assert!(
-                matches!(node.renew(&ours.renewal(fence)).await, Renewal::Lost(..)),
+                matches!(node.keep(&ours.renewal(fence)).await, Renewal::Lost(..)),
                 "{mode}"
             );
             host.by_hand(&["SCRIPT", "FLUSH"]);
@@ -148,7 +145,7 @@ fn what_does_without_the_script_touches_no_other_holder() {
             assert_eq!(host.get("job"), before, "{mode}");
             assert!(
                 matches!(
-                    node.renew(&theirs.renewal(fence)).await,
+                    node.keep(&theirs.renewal(fence)).await,
                     Renewal::Renewed(..)
                 ),
                 "{mode}"
@@ -165,11 +162,11 @@ fn a_tombstone_is_told_by_a_renewal_and_deleted_by_a_release_without_the_script(
             let node = host.node();
             let fence = grant(&node, &claim).await;
             let tombstone = claim.details.tombstone(claim.token, "me".into());
-            node.force_unlock(&key(), ForceUnlock::Tombstone(claim.token, &tombstone))
+            node.take_away(TakeAway::Tombstone(claim.token, &tombstone))
                 .await
                 .unwrap();
             host.by_hand(&["SCRIPT", "FLUSH"]);
-            let renewal = node.renew(&claim.renewal(fence)).await;
+            let renewal = node.keep(&claim.renewal(fence)).await;
             assert!(
                 matches!(&renewal, Renewal::Broken(None, by) if by.name == "me"),
                 "{mode}: {renewal:?}"
@@ -207,7 +204,7 @@ fn a_lock_is_parked_though_the_script_is_gone_and_stays_after_a_release_of_its_r
             );
             host.delay(Duration::from_millis(100));
             drop(node.release(&parks));
-            assert!(node.written().await);
+            assert!(node.settled().await);
             // The marker of a lock with members says nothing of the member.
             let value = host.get("job").unwrap();
             assert_eq!(
@@ -230,7 +227,7 @@ fn waiters_hear_of_a_release_though_the_script_is_gone() {
         let (node, waiting) = (host.node(), host.node());
         grant(&node, &holder).await;
         assert!(matches!(
-            waiting.acquire(&claim("job", true)).await.vote,
+            waiting.acquire(&claim(true)).await.vote,
             Vote::Held(_)
         ));
         host.by_hand(&["SCRIPT", "FLUSH"]);
@@ -269,7 +266,7 @@ fn a_confirmation_raises_the_counter_though_the_script_is_gone() {
         let higher = Fence::new(grant(&node, &claim).await.get() + 5).unwrap();
         host.by_hand(&["SCRIPT", "FLUSH"]);
         assert!(matches!(
-            node.renew(&claim.confirmation(higher)).await,
+            node.keep(&claim.confirmation(higher)).await,
             Renewal::Renewed(..)
         ));
         assert_eq!(host.counter(), higher.get());
@@ -285,10 +282,7 @@ fn a_user_that_may_call_no_script_by_its_digest_brings_it_along_from_then_on() {
             host.memory().deny(Right::Command("evalsha".to_owned()));
             let fence = grant(&node, &claim).await;
             assert!(
-                matches!(
-                    node.renew(&claim.renewal(fence)).await,
-                    Renewal::Renewed(..)
-                ),
+                matches!(node.keep(&claim.renewal(fence)).await, Renewal::Renewed(..)),
                 "{mode}"
             );
             assert!(

@@ -1,7 +1,7 @@
 //! Locks that are taken from their holders.
 
 use rlock::lock::lease::Revoked;
-use rlock::store::{ForceUnlock, Renewal, Vote, Wakes};
+use rlock::store::{Renewal, TakeAway, Vote, Wakes};
 
 use crate::store_suite::{Client, Feature, Place, within};
 
@@ -13,11 +13,7 @@ pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Plac
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
     holder.takes().await;
-    holder
-        .node
-        .queue()
-        .expect("a queue")
-        .listen(&holder.claim.key, holder.token());
+    holder.node.queue().expect("a queue").listen(holder.token());
     within("the holder listens", async {
         while holder.node.queue().expect("a queue").wakes() != Wakes::Yes {
             let renewal = holder.renews().await;
@@ -45,13 +41,9 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
     let fence = holder.takes().await;
-    let delete = ForceUnlock::Delete(holder.token(), fence.get(), None);
+    let delete = TakeAway::Delete(holder.token(), fence.get(), None);
     assert_eq!(
-        breaker
-            .node
-            .force_unlock(&holder.claim.key, delete)
-            .await
-            .expect("an answer"),
+        breaker.node.take_away(delete).await.expect("an answer"),
         None
     );
     let renewal = holder.renews().await;
@@ -61,11 +53,7 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
     );
     next.takes().await;
     assert!(next.fence() > fence);
-    let again = breaker
-        .node
-        .force_unlock(&holder.claim.key, delete)
-        .await
-        .expect("an answer");
+    let again = breaker.node.take_away(delete).await.expect("an answer");
     assert_eq!(again, Some(Revoked::TakenOver));
     holder.meets(&next).await;
 }
@@ -97,10 +85,9 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
     drop(guard);
     place.delete();
     client.takes().await;
-    let key = client.claim.key.clone();
     let deleted = client
         .node
-        .force_unlock(&key, ForceUnlock::DeleteForeign(&seen))
+        .take_away(TakeAway::DeleteForeign(&seen))
         .await
         .expect("an answer");
     assert_eq!(deleted, Some(Revoked::TakenOver));
@@ -109,7 +96,7 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
     assert_eq!(
         client
             .node
-            .force_unlock(&key, ForceUnlock::DeleteForeign(&seen))
+            .take_away(TakeAway::DeleteForeign(&seen))
             .await
             .expect("an answer"),
         None
@@ -120,10 +107,6 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
 /// Puts a tombstone in the place of the lock of `holder`.
 async fn breaks(breaker: &Client, holder: &Client) -> Option<Revoked> {
     let tombstone = holder.claim.details.tombstone(holder.token(), "ops".into());
-    let how = ForceUnlock::Tombstone(holder.token(), &tombstone);
-    breaker
-        .node
-        .force_unlock(&holder.claim.key, how)
-        .await
-        .expect("an answer")
+    let how = TakeAway::Tombstone(holder.token(), &tombstone);
+    breaker.node.take_away(how).await.expect("an answer")
 }

@@ -61,7 +61,7 @@ pub async fn a_renewal_by_another_token_extends_nothing(place: &Place<'_>) {
     let mut other = place.client();
     let fence = holder.takes().await;
     other.meets(&holder).await;
-    let renewal = other.node.renew(&other.claim.renewal(fence)).await;
+    let renewal = other.node.keep(&other.claim.renewal(fence)).await;
     assert!(
         matches!(renewal, Renewal::Lost(Revoked::TakenOver, _)),
         "{renewal:?}"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rlock::lock::last::{Note, Record, Run};
 use rlock::lock::mode::Mode;
-use rlock::store::{ForceUnlock, ReleaseReply};
+use rlock::store::{ReleaseReply, TakeAway};
 
 use crate::store_suite::{Client, Feature, Place};
 
@@ -61,7 +61,7 @@ pub async fn a_success_outlasts_later_runs_and_is_forgotten_by_its_token(place: 
     for (token, is_done) in [(later.token(), false), (first.token(), true)] {
         let forgotten = later
             .node
-            .force_unlock(&later.claim.key, ForceUnlock::Forget(token))
+            .take_away(TakeAway::Forget(token))
             .await
             .expect("an answer");
         assert_eq!(forgotten.is_none(), is_done);
@@ -101,13 +101,9 @@ pub async fn a_lock_that_is_taken_away_is_recorded_as_broken(place: &Place<'_>) 
         fence,
         holder.token(),
     );
-    let delete = ForceUnlock::Delete(holder.token(), fence.get(), Some(&note));
+    let delete = TakeAway::Delete(holder.token(), fence.get(), Some(&note));
     assert_eq!(
-        holder
-            .node
-            .force_unlock(&holder.claim.key, delete)
-            .await
-            .expect("an answer"),
+        holder.node.take_away(delete).await.expect("an answer"),
         None
     );
     let run = holder.looks().await.last.run.expect("the run").run;

@@ -36,7 +36,7 @@ pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<
     place.hang();
     does_not_know(&mut unlucky).await;
     drop(unlucky.node.release(&unlucky.release()));
-    assert!(unlucky.node.written().await);
+    assert!(unlucky.node.settled().await);
     place.resume();
     is_free_in_time(place).await;
 }
@@ -52,7 +52,7 @@ pub async fn what_is_written_runs_without_its_caller(place: &Place<'_>) {
     place.hang();
     drop(client.node.acquire(&client.claim));
     drop(client.node.release(&client.release()));
-    assert!(client.node.written().await);
+    assert!(client.node.settled().await);
     drop(client);
     place.resume();
     is_free_in_time(place).await;
@@ -131,7 +131,7 @@ async fn connects(client: &Client) {
     within("an answer", async {
         while client
             .node
-            .observe(&client.claim.key, rlock::store::Look::default())
+            .look(rlock::store::Look::default())
             .await
             .is_err()
         {}

@@ -54,12 +54,7 @@ pub async fn a_waiter_that_leaves_is_passed_over(place: &Place<'_>) {
     first.meets(&holder).await;
     second.meets(&holder).await;
     let waiter = &first.claim.ticket.as_ref().expect("a waiter").waiter;
-    first
-        .node
-        .queue()
-        .expect("a queue")
-        .leave(&first.claim.key, waiter)
-        .await;
+    first.node.queue().expect("a queue").leave(waiter).await;
     holder.releases().await;
     hears_its_turn(&second).await;
     second.takes().await;

@@ -173,7 +173,11 @@ fn node(servers: [&Simulated; 2], sentinel: &Simulated) -> Box<dyn Node> {
         LIMIT,
         REPLY_LIMIT,
     )
-    .lock()
+    .open(&key())
+}
+
+fn key() -> Key {
+    Key::new("", "job").unwrap()
 }
 
 fn claim() -> Claim {
@@ -182,7 +186,6 @@ fn claim() -> Claim {
         ..ScheduleOptions::new(Duration::from_secs(30))
     };
     Claim {
-        key: Key::new("", "job").unwrap(),
         token: Token::fresh(),
         details: Details::default(),
         fence_hint: 7,
@@ -208,16 +211,10 @@ fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
             panic!()
         };
         assert!(matches!(
-            node.renew(&claim.renewal(fence)).await,
+            node.keep(&claim.renewal(fence)).await,
             Renewal::Renewed(..)
         ));
-        assert_eq!(
-            node.primary(&claim.key)
-                .map(|primary| primary.to_string())
-                .as_deref(),
-            Some("primary h:1, epoch 7")
-        );
-        let late = node.renew(&claim.renewal(fence));
+        let late = node.keep(&claim.renewal(fence));
         *sentinel.names.lock().unwrap() = (2, 8);
         assert!(
             matches!(late.await, Renewal::Failed(_)),
@@ -277,7 +274,7 @@ fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present
             (2, 0),
             "nothing has told of the switch yet"
         );
-        drop(node.observe(&claim.key, crate::store::Look::default()));
+        drop(node.look(crate::store::Look::default()));
         tokio::time::sleep(LIMIT).await;
         drop(node.release(&claim.release(QueueAction::None)));
         tokio::time::sleep(LIMIT).await;
@@ -312,7 +309,7 @@ fn a_renewal_that_is_waited_for_no_more_delays_no_release() {
             panic!()
         };
         let questions = || sentinel.questions.load(Ordering::Relaxed);
-        let (mut renewal, before) = (node.renew(&claim.renewal(fence)), questions());
+        let (mut renewal, before) = (node.keep(&claim.renewal(fence)), questions());
         let is_confirmed = async {
             while questions() == before {
                 tokio::task::yield_now().await;
