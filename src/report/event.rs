@@ -316,7 +316,7 @@ impl Event<'_> {
             Self::NothingToRelease => info(
                 "released",
                 NONE,
-                "released nothing: the lock was not held any more",
+                "nothing to release: the lock had already ended",
             ),
             Self::NotReleased { node, why } => {
                 let then = "the lock ends with its lease at the latest";

@@ -106,7 +106,7 @@ pub fn forbidden_by(occupant: &Occupant, words: String) -> Failure {
 
 /// No outer rlock holds the lock, while this one holds another lock of the run.
 pub fn partly_covered(holder: &Occupant) -> Failure {
-    let why = "and this is part of its command, which does not run under this lock too";
+    let why = "which runs us but does not hold this lock; to wait for it here could deadlock";
     let remedy = "let the outer rlock take all of them, or run this outside";
     forbidden_by(
         holder,

@@ -13,8 +13,8 @@ use crate::store::Counter;
 
 impl Holding {
     /// Records that node `node` has our key, with a fence counter of `counter` before that. While
-    /// the lease is to be kept, a node that joins with a counter above our fence joins unproven,
-    /// and the other nodes are asked at once for their word.
+    /// the lease is to be kept, a node that joins with a counter above our fence joins unproven. The
+    /// other nodes are then asked at once, because their replies prove it.
     pub(super) fn renewed(
         &mut self,
         node: usize,

@@ -201,8 +201,9 @@ impl Ballot {
     /// nodes to be asked for it. `first`: the index from which the nodes looked for a free one, of
     /// `slots`.
     ///
-    /// A node that gave an index behind another has that other one taken. So of the indexes that
-    /// enough nodes gave, or may still give, it is the one that most nodes gave.
+    /// Each node gave its first free index, so all before that one are taken there. Therefore only
+    /// an index can win at which or before which a majority gave one. Of those it is the one that
+    /// most nodes gave.
     pub fn align(&mut self, first: u16, slots: u16) -> (u16, Vec<usize>) {
         let steps = |index: u16| (index + slots - first) % slots;
         let count = |is_meant: &dyn Fn(u16) -> bool| {

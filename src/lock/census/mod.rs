@@ -196,7 +196,8 @@ impl<'a> Census<'a> {
     }
 
     /// Returns the entries of `token`, whose lock was neither broken nor parked, with their nodes.
-    /// A member has its slot where it is at the index at which most nodes have it.
+    /// If nodes disagree about a member's index, its slot is the index at which most nodes have it,
+    /// and entries at other indexes do not count.
     fn of_token(&self, token: Token) -> Vec<(&'a Observation, &'a Occupant)> {
         let is_over = |occupant: &Occupant| {
             occupant

@@ -20,8 +20,8 @@ const REMEDIES: [&str; 35] = [
     "end", "add",
 ];
 
-/// Strings that need no row: where they are, below `src/`, in which function or constant (all if
-/// none is named), and why.
+/// Strings that need no row: a part of the path below `src/`, the functions or constants (all if none
+/// is named), and why.
 const FAMILIES: &[(&str, &[&str], &str)] = &[
     // No messages.
     ("cli/help.rs", &[], "help"),
@@ -87,7 +87,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         &["from_str"],
         "a waiter's entry that is not read",
     ),
-    ("store/address/", &[], "usage"),
+    ("address", &[], "usage"),
     ("settings/files/", &[], "configuration files"),
     ("settings/defaults.rs", &[], "configuration files"),
     ("settings/sources.rs", &[], "the place of a setting"),
@@ -147,7 +147,7 @@ struct Text {
 
 impl Text {
     fn is_of(&self, (path, items, _): &(&str, &[&str], &str)) -> bool {
-        let is_there = self.path == *path || (path.ends_with('/') && self.path.starts_with(path));
+        let is_there = self.path.contains(path);
         is_there && (items.is_empty() || items.contains(&self.item.as_str()))
     }
 
@@ -183,11 +183,13 @@ fn texts() -> Vec<Text> {
 
 /// The strings of a file with their items. The file ends at its module of tests.
 fn strings(source: &str) -> Vec<(String, String)> {
-    let tests = source
-        .match_indices("#[cfg(test)]\nmod tests {")
-        .chain(source.match_indices("#[cfg(test)]\npub mod tests {"))
-        .next();
-    let mut rest = &source[..tests.map_or(source.len(), |(at, _)| at)];
+    // `mod tests {`, of whatever visibility.
+    let is_module = |at: usize| {
+        let line = source[at..].lines().nth(1).unwrap_or_default();
+        line.contains("mod ") && line.ends_with('{')
+    };
+    let mut marks = source.match_indices("#[cfg(test)]\n").map(|(at, _)| at);
+    let mut rest = &source[..marks.find(|at| is_module(*at)).unwrap_or(source.len())];
     let (mut found, mut item) = (Vec::new(), String::new());
     while let Some(at) = rest.find(|c: char| "/\"'fc".contains(c)) {
         let after_word = rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
