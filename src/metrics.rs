@@ -21,8 +21,6 @@ use uuid::Uuid;
 use crate::exit::Outcome;
 use crate::job::signals::spawn_thread;
 use crate::lock::key::{Key, Keys};
-use crate::report::{Event, Reporter};
-use crate::text::escape;
 use crate::text::exposition::{Gauge, labels};
 use crate::text::file_stem;
 
@@ -190,7 +188,6 @@ fn replace(directory: &Path, name: &str, text: &str) -> io::Result<()> {
 
 /// The metrics of a run under way.
 pub struct Metrics {
-    directory: PathBuf,
     state: RunState,
     writer: io::Result<Writer>,
 }
@@ -211,11 +208,7 @@ impl Metrics {
             end: None,
         };
         let writer = Writer::start(directory.to_owned(), keys.clone());
-        Self {
-            directory: directory.to_owned(),
-            state,
-            writer,
-        }
+        Self { state, writer }
     }
 
     /// Writes that the command was started.
@@ -224,17 +217,11 @@ impl Metrics {
         self.write();
     }
 
-    /// Writes the end of the run. If a write fails, now or earlier, one warning tells it.
-    pub fn ended(mut self, outcome: Outcome, report: &Reporter) {
+    /// Writes the end of the run. Returns the first error of a write, now or earlier.
+    pub fn ended(mut self, outcome: Outcome) -> io::Result<()> {
         self.state.end = Some(RunEnd::new(outcome));
         self.write();
-        if let Err(error) = self.writer.and_then(Writer::finish) {
-            let directory = escape::text(&self.directory.to_string_lossy());
-            report.say(&Event::MetricsUnwritten {
-                directory: &directory,
-                why: &error,
-            });
-        }
+        self.writer.and_then(Writer::finish)
     }
 
     fn write(&self) {

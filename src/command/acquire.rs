@@ -55,9 +55,9 @@ async fn take(
     // A signal that arrived before the token was printed: do not keep the lock.
     if let Some(caught) = signals.interruption() {
         cover.give_up(&settings.report).await;
-        return Ok(acquisition::ended_by(caught));
+        return Ok(acquisition::end_by(caught));
     }
-    let shown = shown(format, key, holdings).unwrap_or_default();
+    let shown = show(format, key, holdings).unwrap_or_default();
     if let Err(error) = write_all(shown.as_bytes()) {
         cover.give_up(&settings.report).await;
         let why = format!("cannot print the token: {error}; the lock is released");
@@ -66,7 +66,7 @@ async fn take(
     Ok(Outcome::Done)
 }
 
-fn shown(format: Format, key: &Key, holdings: &Holdings) -> Option<String> {
+fn show(format: Format, key: &Key, holdings: &Holdings) -> Option<String> {
     let ((token, fence), slot) = (holdings.grants().next()?, holdings.slots().next()?);
     Some(match format {
         Format::Token => format!("{token}\n"),

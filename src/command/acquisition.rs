@@ -59,8 +59,8 @@ pub(super) async fn take(
     let nodes = open_each(lock)?;
     let covering = tokio::select! {
         biased;
-        caught = terminating(signals) => return Ok(Err(ended_by(caught))),
-        covering = joining::covering(&nodes, lock) => covering?,
+        caught = await_interruption(signals) => return Ok(Err(end_by(caught))),
+        covering = joining::find_covering(&nodes, lock) => covering?,
     };
     let mut client = Acquirer {
         lock,
@@ -85,7 +85,7 @@ pub(super) async fn take(
         }
         report_change(&report, change);
     };
-    let cancelled = &mut async || terminating(signals).await;
+    let cancelled = &mut async || await_interruption(signals).await;
     let taken = holdings::take(&nodes, waiting, &mut client, alarm, changed, cancelled).await?;
     Ok(match taken {
         Taken::Held(holdings, after) => {
@@ -106,7 +106,7 @@ pub(super) async fn take(
             }
             Ok(Cover::Outer(outer, holders))
         }
-        Taken::Cancelled(caught) => Err(ended_by(caught)),
+        Taken::Cancelled(caught) => Err(end_by(caught)),
         Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
             if lock.report.quiet =>
         {
@@ -120,7 +120,7 @@ pub(super) async fn take(
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.
-async fn terminating(signals: &mut Signals) -> CaughtSignal {
+async fn await_interruption(signals: &mut Signals) -> CaughtSignal {
     loop {
         let caught = signals.next().await;
         if caught.signal != Signal::SIGCHLD {
@@ -131,7 +131,7 @@ async fn terminating(signals: &mut Signals) -> CaughtSignal {
 
 /// Returns the outcome of a wait that a signal ended. Interrupted at the terminal, rlock dies as
 /// the rest of the job does; by any other signal it exits in order.
-pub(super) fn ended_by(caught: CaughtSignal) -> Outcome {
+pub(super) fn end_by(caught: CaughtSignal) -> Outcome {
     let number = caught.signal as i32;
     if caught.from_terminal {
         Outcome::Interrupted(number)

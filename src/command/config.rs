@@ -47,7 +47,7 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
     let text = if args.json {
         Value::Array(settings.rows().map(|row| object(&row)).collect()).to_string() + "\n"
     } else {
-        let row = |row: Row| vec![row.name.clone(), escape::text(&text(&row)), place(&row)];
+        let row = |row: Row| vec![row.name.clone(), escape::text(&text(&row)), source(&row)];
         table(&settings.rows().map(row).collect::<Vec<_>>())
     };
     print(text.as_bytes())?;
@@ -69,7 +69,7 @@ fn text(row: &Row) -> String {
     }
 }
 
-fn place(row: &Row) -> String {
+fn source(row: &Row) -> String {
     match row.source {
         Source::BuiltIn => "built in".to_owned(),
         Source::File(origin) => origin.to_string(),

@@ -37,7 +37,7 @@ complete -c rlock -n '__fish_rlock_using_subcommand run; and contains -- -- (com
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
-    let mut definition = described();
+    let mut definition = with_value_kinds();
     let generator = match shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Zsh => clap_complete::Shell::Zsh,
@@ -58,7 +58,7 @@ pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
 
 /// Returns the definition with the kinds of values. A value of no known kind is text, for which no
 /// file is offered.
-fn described() -> clap::Command {
+fn with_value_kinds() -> clap::Command {
     let mut definition = cli::definition();
     definition.build();
     definition.mut_subcommands(|subcommand| {

@@ -25,7 +25,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 ///
 /// It is settled before the first lock is taken: while a run waits for one, another client may wait
 /// for one of the outer rlock's.
-pub(super) async fn covering(
+pub(super) async fn find_covering(
     nodes: &[Nodes],
     lock: &LockSettings,
 ) -> anyhow::Result<Vec<Occupant>> {

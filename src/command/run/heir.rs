@@ -51,7 +51,9 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
         }
         // SAFETY: the guard has no other use for it.
         unsafe { libc::close(libc::STDERR_FILENO) };
-        let run = left.killed_since.map(|since| killed(&settings, since));
+        let run = left
+            .killed_since
+            .map(|since| describe_killed(&settings, since));
         if gives_back(&settings.lock) && left.locks.iter().any(Option::is_some) {
             let fresh = RunSettings::new(args.clone(), &sources);
             give_back(
@@ -60,7 +62,7 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
                 run.as_ref(),
             );
         }
-        record(&settings, begun, &left);
+        write_metrics(&settings, begun, &left);
     })
 }
 
@@ -71,7 +73,7 @@ pub(super) fn gives_back(lock: &LockSettings) -> bool {
 }
 
 /// Returns the run whose command the guard has killed, and which ran since then.
-fn killed(settings: &RunSettings, since: Instant) -> Run {
+fn describe_killed(settings: &RunSettings, since: Instant) -> Run {
     let Caller { host, user } = Caller::new();
     let end = clock::unix_millis(SystemTime::now());
     let start = end.saturating_sub(millis(clock::now().since(since)));
@@ -98,7 +100,7 @@ fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: 
                     .cloned()
                     .zip(fence)
                     .map(|(run, fence)| Note::of(run, fence, token));
-                released(lock, nodes, token, note, ends)
+                release_until(lock, nodes, token, note, ends)
             }))
             .await;
             Ok(())
@@ -116,7 +118,7 @@ fn give_back(lock: &LockSettings, locks: &[Option<(Uuid, Option<Fence>)>], run: 
     });
 }
 
-async fn released(
+async fn release_until(
     lock: &LockSettings,
     nodes: &Nodes,
     token: Token,
@@ -141,7 +143,7 @@ async fn released(
 }
 
 /// Writes the metrics of a run whose command the guard has killed.
-fn record(settings: &RunSettings, begun: SystemTime, left: &Left) {
+fn write_metrics(settings: &RunSettings, begun: SystemTime, left: &Left) {
     let (Some(directory), Some(since)) = (&settings.metrics, left.killed_since) else {
         return;
     };

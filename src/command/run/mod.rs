@@ -59,11 +59,17 @@ pub fn run(args: RunArgs, sources: &Sources, inherited: &Inherited) -> anyhow::R
         .as_ref()
         .map(|directory| Metrics::new(directory, &settings.lock.keys));
     let ran = block_on(run_async(&settings, inherited, guard, &mut metrics));
-    if let Some(metrics) = metrics {
+    if let (Some(metrics), Some(directory)) = (metrics, &settings.metrics) {
         let outcome = ran
             .as_ref()
             .map_or_else(exit::outcome_of, |outcome| *outcome);
-        metrics.ended(outcome, report);
+        if let Err(why) = metrics.ended(outcome) {
+            let directory = escape::text(&directory.to_string_lossy());
+            report.say(&Event::MetricsUnwritten {
+                directory: &directory,
+                why: &why,
+            });
+        }
     }
     let outcome = ran?;
     // The shell tells people the exit code.
@@ -113,7 +119,7 @@ async fn run_async(
     // A signal between the wait and the command's start still ends the wait.
     if let Some(caught) = signals.interruption() {
         cover.give_up(&lock.report).await;
-        return Ok(acquisition::ended_by(caught));
+        return Ok(acquisition::end_by(caught));
     }
     match start(settings, inherited, &cover, &mut signals, &mut guard) {
         Ok(started) => {

@@ -101,7 +101,7 @@ impl Job {
             self.policy.exit_status(),
             clock::now().since(self.started),
         );
-        let run = Some(ended(status, lasted));
+        let run = Some(describe_ended(status, lasted));
         let remains = Remains {
             run,
             ..lock.remains.after(ending, self.started, clock::now())
@@ -136,7 +136,7 @@ impl Job {
                 report.say(&Event::SuccessUnknown);
             }
         }
-        leave(self.guard, lock, &remains, &freed);
+        leave_guard(self.guard, lock, &remains, &freed);
         Ok(self.policy.outcome(
             !freed
                 .iter()
@@ -184,7 +184,7 @@ impl Job {
             }
             caught = self.signals.next() => self.caught(caught, report),
             // `handle` admits the runs before the policy gets the tick.
-            () = nested_changed(self.nested.as_ref()) => JobEvent::Tick,
+            () = await_nested(self.nested.as_ref()) => JobEvent::Tick,
         }
     }
 
@@ -371,7 +371,7 @@ impl Job {
 }
 
 /// Returns a command that has ended just now, for the record.
-fn ended(status: Option<ExitStatus>, lasted: Duration) -> Run {
+fn describe_ended(status: Option<ExitStatus>, lasted: Duration) -> Run {
     let (exit, signal) = status.map_or((None, None), ExitStatus::parts);
     let end = clock::unix_millis(SystemTime::now());
     Run {
@@ -385,7 +385,7 @@ fn ended(status: Option<ExitStatus>, lasted: Duration) -> Run {
 
 /// Ends the guard, or leaves it the locks whose release no majority has confirmed. It parks none,
 /// and knows of no success.
-fn leave(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseOutcome]) {
+fn leave_guard(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseOutcome]) {
     let is_open = |freed: &ReleaseOutcome| matches!(freed, ReleaseOutcome::Unconfirmed(_));
     let leaves = remains.parked.is_some() || remains.once.is_some();
     if !heir::gives_back(lock) || leaves || !freed.iter().any(is_open) {
@@ -401,7 +401,7 @@ fn leave(guard: Guard, lock: &LockSettings, remains: &Remains, freed: &[ReleaseO
     guard.outlive();
 }
 
-async fn nested_changed(nested: Option<&NestedRuns>) {
+async fn await_nested(nested: Option<&NestedRuns>) {
     match nested {
         Some(nested) => nested.changed().await,
         None => std::future::pending().await,

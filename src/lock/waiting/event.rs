@@ -8,31 +8,8 @@ use crate::lock::ballot::{Reason, Tally};
 use crate::lock::fault::Faults;
 use crate::lock::fence::Fence;
 use crate::lock::occupant::Occupant;
-use crate::lock::outer::OuterLocks;
 use crate::lock::queue::{Ticket, Wake};
-use crate::lock::quorum::Quorum;
-use crate::lock::restart::RestartGuard;
-use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
-
-/// Choices of the user, and the outer locks that the environment names.
-#[derive(Clone, Debug)]
-pub struct WaitOptions {
-    /// The majority that is needed.
-    pub quorum: Quorum,
-    /// `--wait`; `None`: no limit, zero: `--no-wait`.
-    pub wait: Option<Duration>,
-    /// The lease's schedule.
-    pub schedule: Schedule,
-    /// `--restart-guard`.
-    pub restart_guard: RestartGuard,
-    /// The locks that outer rlocks hold. To wait for one of them would be to wait for oneself.
-    pub outer: OuterLocks,
-    /// `--supersede`.
-    pub supersede: bool,
-    /// Whether a command is to run under the lock (`run`), not `acquire`.
-    pub for_command: bool,
-}
 
 /// An event of the wait.
 #[derive(Clone, PartialEq, Debug)]

@@ -36,13 +36,17 @@ mod tests;
 use std::time::Duration;
 
 pub use super::ballot::{Blocked, Reason};
-pub use event::{QueueEntry, Tried, Unjoined, WaitAction, WaitEvent, WaitOptions};
+pub use event::{QueueEntry, Tried, Unjoined, WaitAction, WaitEvent};
 pub use notices::Notice;
 
 use super::backoff::Absence;
 use super::instant::Instant;
 use super::occupant::Occupant;
+use super::outer::OuterLocks;
 use super::queue::{Ticket, Waiter};
+use super::quorum::Quorum;
+use super::restart::RestartGuard;
+use super::schedule::Schedule;
 use super::token::Token;
 use notices::Notices;
 use pauses::Wakeups;
@@ -53,6 +57,25 @@ pub const UNREACHABLE: Duration = Duration::from_secs(10);
 /// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the
 /// votes.
 const TIES: u32 = 3;
+
+/// Choices of the user, and the outer locks that the environment names.
+#[derive(Clone, Debug)]
+pub struct WaitOptions {
+    /// The majority that is needed.
+    pub quorum: Quorum,
+    /// `--wait`; `None`: no limit, zero: `--no-wait`.
+    pub wait: Option<Duration>,
+    /// The lease's schedule.
+    pub schedule: Schedule,
+    /// `--restart-guard`.
+    pub restart_guard: RestartGuard,
+    /// The locks that outer rlocks hold. To wait for one of them would be to wait for oneself.
+    pub outer: OuterLocks,
+    /// `--supersede`.
+    pub supersede: bool,
+    /// Whether a command is to run under the lock (`run`), not `acquire`.
+    pub for_command: bool,
+}
 
 /// A wait that is under way.
 #[derive(Clone, Debug)]
