@@ -19,8 +19,12 @@ use serde_json::Value;
 
 use crate::support::{Server, rlock, rlock_words};
 
-/// Number of lines that README may have.
-const LONGEST_README: usize = 150;
+/// Pages that are read from the begin to the end, and the number of lines that they may have.
+const SHORT: [(&str, usize); 3] = [
+    ("README.md", 150),
+    ("docs/design.md", 250),
+    ("docs/guarantees.md", 75),
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -115,9 +119,11 @@ fn script(page: &str, words: &str) -> String {
 }
 
 #[test]
-fn readme_is_short() {
-    let lines = read(Path::new("README.md")).lines().count();
-    assert!(lines <= LONGEST_README, "{lines} lines");
+fn pages_that_are_read_at_once_are_short() {
+    for (page, most) in SHORT {
+        let lines = read(Path::new(page)).lines().count();
+        assert!(lines <= most, "{page}: {lines} lines");
+    }
 }
 
 /// It is shown as an image, where no program runs and nothing is fetched.
@@ -370,6 +376,52 @@ fn every_command_line_is_understood() {
         }
     }
     assert!(understood > 40, "{understood}");
+}
+
+/// Words that follow the program's name in stored values and in a message, and are no subcommands.
+const NO_SUBCOMMANDS: [&str; 4] = ["KIND", "s", "k5", "was"];
+
+/// A sentence names a subcommand and its options. A whole command is understood as in a block.
+#[test]
+fn every_command_in_a_sentence_is_understood() {
+    let mut definition = rlock::cli::definition();
+    // Subcommands get their options when they are built.
+    definition.build();
+    let mut understood = 0;
+    // Elsewhere a bench's name may begin so.
+    let is_of_users = |page: &Path| page.starts_with("docs") || page == Path::new("README.md");
+    for (page, text) in pages().into_iter().filter(|(page, _)| is_of_users(page)) {
+        // Blocks are no sentences.
+        let outside = text.split("```").step_by(2).collect::<Vec<_>>().join("\n");
+        let spans = outside.split('`').skip(1).step_by(2);
+        for span in spans.filter(|span| span.starts_with("rlock ")) {
+            let place = format!("{}: {span}", page.display());
+            let command = words(&span.split_whitespace().collect::<Vec<_>>().join(" "));
+            if NO_SUBCOMMANDS.contains(&command[1].as_str()) {
+                continue;
+            }
+            let subcommand = definition.find_subcommand(&command[1]);
+            let subcommand = subcommand.unwrap_or_else(|| panic!("{place}: no such subcommand"));
+            let of_rlock = command.iter().take_while(|word| *word != "--");
+            for flag in of_rlock.filter_map(|word| word.strip_prefix("--")) {
+                let flag = flag.split('=').next().unwrap_or(flag);
+                let is_known = subcommand
+                    .get_arguments()
+                    .any(|arg| arg.get_long() == Some(flag));
+                assert!(is_known, "{place}: --{flag}");
+            }
+            if command.iter().any(|word| word == "--") {
+                let parsed = rlock::cli::parse(command.iter().map(OsString::from).collect());
+                assert!(
+                    parsed.is_ok(),
+                    "{place}: {:#}",
+                    parsed.err().expect("an error")
+                );
+            }
+            understood += 1;
+        }
+    }
+    assert!(understood > 90, "{understood}");
 }
 
 /// Answers of `break --yes`, which explain themselves.
