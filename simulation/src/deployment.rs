@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rlock::store::redis::address::{Endpoint, HostKind, Remote};
-use rlock::store::redis::place::Way;
+use rlock::store::redis::locator::Way;
 
 use crate::server::Address;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::holding::{Grant, Holding};
+use super::holding::{Holding, WonAttempt};
 use super::{Nodes, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::{self, Ballot, Discount, Tally, Verdict};
@@ -241,7 +241,7 @@ impl Attempt {
                 }
             })
         });
-        let grant = Grant {
+        let grant = WonAttempt {
             claim: self.claim,
             schedule: self.schedule,
             fence,

@@ -16,8 +16,8 @@ use crate::input;
 use crate::secret::Secret;
 use crate::store::address::Address;
 use crate::store::redis::address::HostKind;
-use crate::store::redis::place::Way;
-use crate::store::redis::place::way::SentinelLogin;
+use crate::store::redis::locator::Way;
+use crate::store::redis::locator::way::SentinelLogin;
 use crate::store::redis::tls::{ClientCertificate, Trust};
 use crate::text::escape;
 

@@ -9,9 +9,9 @@ use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
 use crate::store::address::{Address, joined};
-use crate::store::examine::Grant;
+use crate::store::examine::Rights;
 use crate::store::local::{self, LocalDir, LocalStore};
-use crate::store::redis::place::Way;
+use crate::store::redis::locator::Way;
 use crate::store::redis::{self, RedisServer, acl};
 use crate::store::{Feature, Store};
 
@@ -98,7 +98,7 @@ impl StoreConfig {
 
     /// Returns the text that gives a user at the servers the rights to the locks `keys`, or to all
     /// if there are none.
-    pub fn grant(&self, keys: &[Key]) -> Result<Option<Grant>, Failure> {
+    pub fn grant(&self, keys: &[Key]) -> Result<Option<Rights>, Failure> {
         match self {
             Self::Servers(ways) => acl::grant(ways, keys).map(Some).map_err(config),
             Self::Local(_) => Ok(None),

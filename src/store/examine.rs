@@ -89,12 +89,12 @@ pub struct Examination {
     pub findings: Vec<Finding>,
     /// Its identity, by which a server is known that is named twice.
     pub identity: Option<ServerIdentity>,
-    /// Whether its user needs the rights of a [`Grant`].
+    /// Whether its user needs [`Rights`].
     pub lacks_rights: bool,
 }
 
 /// The text that gives a user the rights that rlock needs.
-pub struct Grant {
+pub struct Rights {
     /// A command for the store.
     pub line: String,
     /// The part of it to be replaced first.

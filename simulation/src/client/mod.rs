@@ -28,7 +28,7 @@ use rlock::store::Store;
 use rlock::store::redis::RedisServer;
 use rlock::store::redis::connect::Connector;
 use rlock::store::redis::connection::REPLY_LIMIT;
-use rlock::store::redis::place::way::Connect;
+use rlock::store::redis::locator::way::Connect;
 use uuid::Uuid;
 
 use crate::deployment::Deployment;
@@ -87,7 +87,7 @@ impl Client {
             let way = self.settings.deployment.way(node);
             RedisServer::at(
                 way.to_string(),
-                way.place_over(limit, &connect),
+                way.locator_over(limit, &connect),
                 limit,
                 REPLY_LIMIT,
             )

@@ -17,7 +17,7 @@ use crate::settings::{self, NODE_TIMEOUT, NodeSettings, Sources, strange_variabl
 use crate::store::examine::{Examination, Finding, Plan, Weight};
 use crate::store::{Fault, FaultKind};
 use crate::text::{escape, is_pattern};
-use report::{Level, Report};
+use report::{Fitness, Report};
 
 pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
@@ -91,9 +91,9 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     };
     print(told.as_bytes())?;
     Ok(match report.verdict() {
-        Level::Note => Outcome::Done,
-        Level::Warn => Outcome::No,
-        Level::Unfit(outcome) => outcome,
+        Fitness::Note => Outcome::Done,
+        Fitness::Warn => Outcome::No,
+        Fitness::Unfit(outcome) => outcome,
     })
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
-use crate::store::examine::{Examination, Finding, Grant, Weight};
+use crate::store::examine::{Examination, Finding, Rights, Weight};
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text;
 use crate::text::escape;
@@ -17,7 +17,7 @@ pub(super) struct Report {
     pub(super) results: Vec<Result<Examination, Fault>>,
     /// Each with the number of its node; `None` if it concerns all of them.
     pub(super) findings: Vec<(Option<usize>, Finding)>,
-    pub(super) grant: Option<Grant>,
+    pub(super) grant: Option<Rights>,
 }
 
 const NODE: Column = Column {
@@ -34,11 +34,11 @@ const VERSION: Column = Column {
 
 impl Report {
     /// Returns the level of each finding.
-    fn levels(&self) -> Vec<Level> {
+    fn levels(&self) -> Vec<Fitness> {
         levels(&self.findings, self.names.len())
     }
 
-    pub(super) fn verdict(&self) -> Level {
+    pub(super) fn verdict(&self) -> Fitness {
         verdict(&self.levels())
     }
 
@@ -96,9 +96,9 @@ impl Report {
             ));
         }
         let verdict = match self.verdict() {
-            Level::Note => "fit to hold locks",
-            Level::Warn => "locks can be held, but see the warnings",
-            Level::Unfit(_) => "not fit to hold locks",
+            Fitness::Note => "fit to hold locks",
+            Fitness::Warn => "locks can be held, but see the warnings",
+            Fitness::Unfit(_) => "not fit to hold locks",
         };
         lines.push(format!("verdict: {verdict}"));
         let grant = self.grant.as_ref();
@@ -109,7 +109,7 @@ impl Report {
 
     /// Returns one object on one line.
     pub(super) fn json(&self) -> String {
-        let verdict = if self.verdict() == Level::Note {
+        let verdict = if self.verdict() == Fitness::Note {
             "fit"
         } else {
             self.verdict().name()
@@ -156,14 +156,14 @@ fn node(name: &str, result: &Result<Examination, Fault>) -> Value {
 
 /// A judgement of one finding, or of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Level {
+pub(super) enum Fitness {
     Note,
     Warn,
     /// No lock can be held; the outcome is that of a `run`.
     Unfit(Outcome),
 }
 
-impl Level {
+impl Fitness {
     fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -174,7 +174,7 @@ impl Level {
 }
 
 /// Returns the level of each finding, once the votes of the `nodes` are counted.
-fn levels(findings: &[(Option<usize>, Finding)], nodes: usize) -> Vec<Level> {
+fn levels(findings: &[(Option<usize>, Finding)], nodes: usize) -> Vec<Fitness> {
     let quorum = Quorum::of(nodes);
     let count = |weights: &[Weight]| {
         let is_meant = |node: usize| {
@@ -187,29 +187,29 @@ fn levels(findings: &[(Option<usize>, Finding)], nodes: usize) -> Vec<Level> {
     let has_majority = count(&[Weight::NoVote, Weight::Refused]) <= quorum.tolerated();
     let is_refused = count(&[Weight::Refused]) > quorum.tolerated();
     let level = |(_, finding): &(_, Finding)| match finding.weight {
-        Weight::Note => Level::Note,
-        Weight::Warn => Level::Warn,
-        Weight::Unfit => Level::Unfit(Outcome::Config),
-        Weight::Refused if is_refused => Level::Unfit(Outcome::Refused),
-        Weight::NoVote | Weight::Refused if has_majority => Level::Warn,
-        Weight::NoVote | Weight::Refused => Level::Unfit(Outcome::Unreachable),
+        Weight::Note => Fitness::Note,
+        Weight::Warn => Fitness::Warn,
+        Weight::Unfit => Fitness::Unfit(Outcome::Config),
+        Weight::Refused if is_refused => Fitness::Unfit(Outcome::Refused),
+        Weight::NoVote | Weight::Refused if has_majority => Fitness::Warn,
+        Weight::NoVote | Weight::Refused => Fitness::Unfit(Outcome::Unreachable),
     };
     findings.iter().map(level).collect()
 }
 
 /// Returns the worst level. Of several exit codes the one wins that waiting does not mend.
-fn verdict(levels: &[Level]) -> Level {
-    let rank = |level: &Level| match level {
-        Level::Note => 0,
-        Level::Warn => 1,
-        Level::Unfit(Outcome::Unreachable) => 2,
-        Level::Unfit(_) => 3,
+fn verdict(levels: &[Fitness]) -> Fitness {
+    let rank = |level: &Fitness| match level {
+        Fitness::Note => 0,
+        Fitness::Warn => 1,
+        Fitness::Unfit(Outcome::Unreachable) => 2,
+        Fitness::Unfit(_) => 3,
     };
     levels
         .iter()
         .copied()
         .max_by_key(rank)
-        .unwrap_or(Level::Note)
+        .unwrap_or(Fitness::Note)
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     /// Returns the verdict on nodes, each with one finding of this weight, or with none.
-    fn level(weights: &[Option<Weight>]) -> Level {
+    fn level(weights: &[Option<Weight>]) -> Fitness {
         let of_node = |(node, weight): (usize, &Option<Weight>)| {
             weight.map(|weight| (Some(node), Finding::new(weight, "it is so", "wait")))
         };
@@ -229,26 +229,26 @@ mod tests {
     fn the_worst_finding_decides() {
         let (fit, gone, refused) = (None, Some(Weight::NoVote), Some(Weight::Refused));
         let unfit = Some(Weight::Unfit);
-        assert_eq!(level(&[fit]), Level::Note);
-        assert_eq!(level(&[Some(Weight::Note)]), Level::Note);
-        assert_eq!(level(&[Some(Weight::Warn)]), Level::Warn);
-        assert_eq!(level(&[fit, gone, fit]), Level::Warn);
-        assert_eq!(level(&[gone]), Level::Unfit(Outcome::Unreachable));
+        assert_eq!(level(&[fit]), Fitness::Note);
+        assert_eq!(level(&[Some(Weight::Note)]), Fitness::Note);
+        assert_eq!(level(&[Some(Weight::Warn)]), Fitness::Warn);
+        assert_eq!(level(&[fit, gone, fit]), Fitness::Warn);
+        assert_eq!(level(&[gone]), Fitness::Unfit(Outcome::Unreachable));
         assert_eq!(
             level(&[fit, gone, gone]),
-            Level::Unfit(Outcome::Unreachable)
+            Fitness::Unfit(Outcome::Unreachable)
         );
-        assert_eq!(level(&[fit, unfit, fit]), Level::Unfit(Outcome::Config));
+        assert_eq!(level(&[fit, unfit, fit]), Fitness::Unfit(Outcome::Config));
         // One refusal is a missing vote; several leave no majority.
-        assert_eq!(level(&[fit, refused, fit]), Level::Warn);
+        assert_eq!(level(&[fit, refused, fit]), Fitness::Warn);
         assert_eq!(
             level(&[gone, refused, fit]),
-            Level::Unfit(Outcome::Unreachable)
+            Fitness::Unfit(Outcome::Unreachable)
         );
         assert_eq!(
             level(&[refused, refused, fit]),
-            Level::Unfit(Outcome::Refused)
+            Fitness::Unfit(Outcome::Refused)
         );
-        assert_eq!(level(&[refused]), Level::Unfit(Outcome::Refused));
+        assert_eq!(level(&[refused]), Fitness::Unfit(Outcome::Refused));
     }
 }

@@ -59,7 +59,7 @@ pub struct Holding {
 }
 
 /// A won attempt.
-pub(super) struct Grant {
+pub(super) struct WonAttempt {
     pub(super) claim: Claim,
     pub(super) schedule: Schedule,
     pub(super) fence: Fence,
@@ -103,12 +103,12 @@ impl Holding {
     /// when it was asked; its reply is among those of `late`.
     pub(super) fn new(
         nodes: Nodes,
-        grant: Grant,
+        grant: WonAttempt,
         alarm: Alarm,
         open: &[Option<Instant>],
         late: Replies,
     ) -> Self {
-        let Grant {
+        let WonAttempt {
             claim,
             schedule,
             fence,

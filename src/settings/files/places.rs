@@ -31,7 +31,7 @@ pub const NO_FILE: &str = "none";
 
 /// A file that may be read.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct ConfigFile {
     path: PathBuf,
     kind: Kind,
 }
@@ -58,16 +58,16 @@ enum Kind {
 
 /// Returns the files to read, of which later ones go before earlier ones: the one that `--config`
 /// names, or the standard ones.
-pub(super) fn of(named: Option<&Path>) -> Vec<Place> {
+pub(super) fn of(named: Option<&Path>) -> Vec<ConfigFile> {
     match named {
         Some(path) if path == Path::new(NO_FILE) => Vec::new(),
-        Some(path) => vec![Place {
+        Some(path) => vec![ConfigFile {
             path: path.to_owned(),
             kind: Kind::Named,
         }],
         None => {
             let is_own = Uid::current() == Uid::effective() && Gid::current() == Gid::effective();
-            let system = Place {
+            let system = ConfigFile {
                 path: SYSTEM.into(),
                 kind: Kind::System,
             };
@@ -75,7 +75,7 @@ pub(super) fn of(named: Option<&Path>) -> Vec<Place> {
                 .then(|| users(|name| std::env::var_os(name)))
                 .flatten();
             std::iter::once(system)
-                .chain(user.map(|path| Place {
+                .chain(user.map(|path| ConfigFile {
                     path,
                     kind: Kind::User,
                 }))
@@ -97,7 +97,7 @@ fn users(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(folder.join("rlock/config.toml"))
 }
 
-impl Place {
+impl ConfigFile {
     /// Reads the file; `None` if it may be missing and is.
     pub(super) fn read(&self) -> Result<Option<Contents>, Failure> {
         let shown = escape::text(&self.path.to_string_lossy());
@@ -193,7 +193,7 @@ mod tests {
                 (Kind::Named, false),
             ] {
                 assert_eq!(
-                    Place {
+                    ConfigFile {
                         path: path.clone(),
                         kind
                     }
@@ -205,7 +205,7 @@ mod tests {
             }
         }
         std::fs::write(&file, b"\xff").unwrap();
-        let failure = Place {
+        let failure = ConfigFile {
             path: file,
             kind: Kind::User,
         }
@@ -213,7 +213,7 @@ mod tests {
         .unwrap_err();
         assert!(failure.message.ends_with("it is not UTF-8"), "{failure}");
         for kind in [Kind::System, Kind::User, Kind::Named] {
-            let failure = Place {
+            let failure = ConfigFile {
                 path: dir.path().to_owned(),
                 kind,
             }
@@ -228,7 +228,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let read = |mode: u32, kind| {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            Place {
+            ConfigFile {
                 path: file.path().to_owned(),
                 kind,
             }

@@ -13,14 +13,14 @@ use crate::lock::token::Token;
 use crate::store::{Claim, Fault};
 
 /// A lock that is held: alone, or together with other members.
-pub(super) struct Held {
+pub(super) struct HeldFile {
     pub(super) token: Token,
     pub(super) files: Files,
     pub(super) file: LockFile,
     pub(super) granted: Instant,
 }
 
-impl Held {
+impl HeldFile {
     /// Publishes the holder, alone or in a seat. Returns its fence and its slot, or the members
     /// that keep it out.
     ///

@@ -28,7 +28,7 @@ use self::directory::Directory;
 use self::file::{LOOK, LockFile, MAKE, unnamed};
 use self::files::Files;
 use self::gate::{Gate, TURN};
-use self::held::Held;
+use self::held::HeldFile;
 use self::watch::{Awaited, Watch};
 use super::{
     Answer, Claim, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
@@ -125,7 +125,7 @@ struct LocalNode {
     /// The directory of `local:/dir`; `None` is the user's own. It is opened again for each attempt
     /// and observation, since it may have been replaced.
     chosen: Option<LocalDir>,
-    held: Rc<RefCell<Option<Held>>>,
+    held: Rc<RefCell<Option<HeldFile>>>,
     /// Whether the holder knows that its files are gone.
     loss_told: Rc<Cell<bool>>,
     /// The change for which the waiter of the last attempt waits.
@@ -174,7 +174,7 @@ impl LocalNode {
                 continue;
             }
             file.must_be_ours()?;
-            let held = Held {
+            let held = HeldFile {
                 token: claim.token,
                 files,
                 file,
@@ -417,7 +417,7 @@ impl Node for LocalNode {
 }
 
 /// Returns when a file that is held is no longer the file at its path.
-async fn until_taken_away(held: &RefCell<Option<Held>>, watch: &Watch) -> io::Result<()> {
+async fn until_taken_away(held: &RefCell<Option<HeldFile>>, watch: &Watch) -> io::Result<()> {
     let begin = held.borrow().as_ref().map(|held| held.granted + UNWATCHED);
     if let Some(begin) = begin
         && clock::now() < begin

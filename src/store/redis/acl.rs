@@ -5,9 +5,9 @@
 //! and tries everything.
 
 use super::address::HostKind;
-use super::place::Way;
+use super::locator::Way;
 use crate::lock::key::{Derived, Key};
-use crate::store::examine::Grant;
+use crate::store::examine::Rights;
 
 /// A right that rlock uses.
 pub struct Right {
@@ -253,7 +253,7 @@ const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 
 /// Returns the line for the user that these nodes name, or for one named rlock, and for the locks
 /// `keys`.
-pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Grant, String> {
+pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Rights, String> {
     let mut users = ways.iter().filter_map(|way| way.remote.user.as_deref());
     // The user stands in the line, which is pasted into a server.
     let is_odd = |way: &&Way| {
@@ -272,7 +272,7 @@ pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Grant, String> {
     let more = [(of_database, OF_DATABASE), (is_cluster, OF_CLUSTER)];
     let more = more.iter().filter(|(is_needed, _)| *is_needed);
     let more: Vec<&str> = more.flat_map(|(_, rights)| *rights).copied().collect();
-    Ok(Grant {
+    Ok(Rights {
         line: acl_line(users.next().unwrap_or("rlock"), keys, &more),
         note: format!("write > and the password in place of {PASSWORD_PLACE}"),
     })

@@ -9,7 +9,7 @@ use crate::lock::messages::Claim;
 use crate::lock::queue::Ticket;
 use crate::lock::restart;
 use crate::lock::token::Token;
-use crate::store::redis::place::Site;
+use crate::store::redis::locator::Site;
 
 /// Uptime in seconds that no server has. A request for it tells the lock's holder and keeps the
 /// waiter's place, and is refused where the lock is free.

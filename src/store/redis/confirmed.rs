@@ -4,12 +4,16 @@
 //! what it was sent when it resumes, though another has taken over. So each reply is followed by
 //! the question whether its server still is the one.
 
-use crate::store::redis::place::{Confirmation, Place, Source};
+use crate::store::redis::locator::{Confirmation, Locator, Source};
 use crate::store::{Answer, Fault, FaultKind, Renewal, ServerInfo, Vote};
 
 /// Returns `answer` as it counts. A grant that is not confirmed may exist, so the caller releases
 /// it.
-pub(super) async fn answer(place: &Place, source: Option<&Source>, mut answer: Answer) -> Answer {
+pub(super) async fn answer(
+    locator: &Locator,
+    source: Option<&Source>,
+    mut answer: Answer,
+) -> Answer {
     let Some(source) = source else { return answer };
     if let (ServerInfo::Told(identity), Some(age)) = (&mut answer.server, source.site.age())
         && age.as_secs() < identity.uptime
@@ -19,7 +23,7 @@ pub(super) async fn answer(place: &Place, source: Option<&Source>, mut answer: A
         (identity.uptime, identity.is_promoted) = (age.as_secs(), true);
     }
     if matches!(answer.vote, Vote::Granted { .. }) {
-        answer.vote = grant(answer.vote, place.confirm(source).await);
+        answer.vote = grant(answer.vote, locator.confirm(source).await);
     }
     answer
 }
@@ -43,11 +47,15 @@ pub(super) fn without_copies(renewal: Renewal, lacking: Option<Fault>) -> Renewa
 }
 
 /// Returns `renewal` as it counts.
-pub(super) async fn renewal(place: &Place, source: Option<&Source>, renewal: Renewal) -> Renewal {
+pub(super) async fn renewal(
+    locator: &Locator,
+    source: Option<&Source>,
+    renewal: Renewal,
+) -> Renewal {
     let (Some(source), false) = (source, matches!(renewal, Renewal::Failed(_))) else {
         return renewal;
     };
-    word(renewal, place.confirm(source).await)
+    word(renewal, locator.confirm(source).await)
 }
 
 fn word(renewal: Renewal, confirmation: Confirmation) -> Renewal {
@@ -62,8 +70,8 @@ fn word(renewal: Renewal, confirmation: Confirmation) -> Renewal {
 }
 
 /// Returns the fault of a server that has answered and was replaced by then.
-pub(super) async fn replaced(place: &Place, source: Option<&Source>) -> Option<Fault> {
-    match place.confirm(source?).await {
+pub(super) async fn replaced(locator: &Locator, source: Option<&Source>) -> Option<Fault> {
+    match locator.confirm(source?).await {
         Confirmation::Replaced(fault) => Some(fault),
         Confirmation::Present | Confirmation::Unknown(_) => None,
     }

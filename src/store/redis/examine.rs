@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::acl::{Lack, Right};
-use super::place::{Naming, Survey};
+use super::locator::{Naming, Survey};
 use super::probe::Probe;
 use crate::lock::messages::ServerIdentity;
 use crate::lock::restart::{self, Restarted};

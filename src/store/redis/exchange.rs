@@ -26,14 +26,14 @@ use super::call::Call;
 use super::error::{Unscripted, unscripted};
 use super::pool::{Link, Pool, Route};
 use super::reply;
-use super::requests::{Progress, given_up};
+use super::requests::{RequestProgress, given_up};
 use super::state::{Effect, LockId};
 use super::stranger;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::store::Fault;
-use crate::store::redis::place::redirect::{self, Redirect};
-use crate::store::redis::place::{Cluster, Site, Slot, Source};
+use crate::store::redis::locator::redirect::{self, Redirect};
+use crate::store::redis::locator::{Cluster, Site, Slot, Source};
 
 /// Number of times that a request is sent away before it is given up.
 const MOST_HOPS: usize = 5;
@@ -44,7 +44,7 @@ const PAUSES: u32 = 10;
 /// One request.
 pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
-    pub(super) progress: Arc<watch::Sender<Progress>>,
+    pub(super) progress: Arc<watch::Sender<RequestProgress>>,
     pub(super) lock: LockId,
     /// The number of the request among those of its lock.
     pub(super) number: usize,
@@ -56,10 +56,10 @@ pub(super) struct Exchange {
 
 /// A request that rlock must not leave to the kernel: it is on its way to another member, or counts
 /// once it is answered.
-struct Away<'a>(&'a watch::Sender<Progress>);
+struct Away<'a>(&'a watch::Sender<RequestProgress>);
 
 impl<'a> Away<'a> {
-    fn new(progress: &'a watch::Sender<Progress>) -> Self {
+    fn new(progress: &'a watch::Sender<RequestProgress>) -> Self {
         progress.send_modify(|progress| progress.away += 1);
         Self(progress)
     }
@@ -82,7 +82,7 @@ impl Exchange {
         // What parks a lock brings along nothing that does without the script.
         let _counts_when_answered = self.must_be_answered().then(|| Away::new(&self.progress));
         let result = self.ask(&link).await;
-        let (Some(slot), Some(cluster)) = (self.call.slot, self.pool.place.cluster()) else {
+        let (Some(slot), Some(cluster)) = (self.call.slot, self.pool.locator.cluster()) else {
             let source = Source {
                 site: Arc::clone(&link.site),
                 slot: None,

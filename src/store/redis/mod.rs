@@ -23,8 +23,8 @@ mod error;
 mod examine;
 mod exchange;
 pub mod listeners;
+pub mod locator;
 mod metered;
-pub mod place;
 mod pool;
 mod probe;
 mod redisson;
@@ -43,7 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
-use self::place::{Primary, Slot};
+use self::locator::{Primary, Slot};
 use super::{
     Answer, Claim, Fault, FaultKind, Heal, Hint, Keep, Look, Node, Pending, Queue, QueueAction,
     Release, ReleaseReply, Renewal, TakeAway, Vote, Wakes,
@@ -90,7 +90,7 @@ impl RedisNode {
         let requests = Requests::new(Arc::clone(&pool), copies);
         Self {
             name,
-            slot: pool.place.slot(&key),
+            slot: pool.locator.slot(&key),
             key,
             pool,
             requests,
@@ -154,7 +154,7 @@ impl RedisNode {
                 reply::renewal(&value, until, keeps)
             });
             let renewal = confirmed::without_copies(renewal, lacking);
-            confirmed::renewal(&pool.place, source.as_ref(), renewal).await
+            confirmed::renewal(&pool.locator, source.as_ref(), renewal).await
         })
     }
 
@@ -206,7 +206,7 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let for_young = if self.pool.place.has_failovers() {
+        let for_young = if self.pool.locator.has_failovers() {
             claim::for_young(&self.key, claim)
         } else {
             None
@@ -244,7 +244,7 @@ impl Node for RedisNode {
                 }
             };
             let Some(fault) = lacking else {
-                return confirmed::answer(&pool.place, source.as_ref(), answer).await;
+                return confirmed::answer(&pool.locator, source.as_ref(), answer).await;
             };
             // Of a fault of another kind the caller thinks that no key was set.
             if fault.kind != FaultKind::Unknown
@@ -319,7 +319,7 @@ impl Node for RedisNode {
         );
         let again = self
             .pool
-            .place
+            .locator
             .has_failovers()
             .then(|| self.call(command.clone()));
         let call = self.call(command);
@@ -329,7 +329,7 @@ impl Node for RedisNode {
         Box::pin(async move {
             let mut reply = reply.received().await;
             if let Some(again) = again
-                && confirmed::replaced(&pool.place, reply.source.as_ref())
+                && confirmed::replaced(&pool.locator, reply.source.as_ref())
                     .await
                     .is_some()
             {
@@ -390,7 +390,7 @@ impl Node for RedisNode {
         );
         Box::pin(async move {
             let Reply { source, result, .. } = reply.received().await;
-            match confirmed::replaced(&pool.place, source.as_ref()).await {
+            match confirmed::replaced(&pool.locator, source.as_ref()).await {
                 Some(fault) => Err(fault),
                 None => result.and_then(|value| reply::standing(&value, "forced")),
             }
@@ -415,7 +415,7 @@ impl Node for RedisNode {
             } = reply.received().await;
             let is_refused = is_from_a_replica(&result) || is_subscribed_only(&result);
             if is_refused
-                || confirmed::replaced(&pool.place, source.as_ref())
+                || confirmed::replaced(&pool.locator, source.as_ref())
                     .await
                     .is_some()
             {

@@ -2,8 +2,8 @@
 //! them.
 //!
 //! 1. [`Route::Newest`]: the newest connection, if it works, leads to the server that takes the
-//!    requests now ([`Place`]), and has answered every request older than the node timeout. Else a
-//!    new one. A waiter's request takes only a connection on which the server can wake it.
+//!    requests now ([`Locator`]), and has answered every request older than the node timeout. Else
+//!    a new one. A waiter's request takes only a connection on which the server can wake it.
 //! 2. A request that may set a key waits until its connection has no unanswered SET or release of
 //!    the same lock. A server that hangs reads only part of its input buffer when it resumes (Redis
 //!    6.2: 16 KiB), and no more once it finds the client gone. A second SET, or a queue entry,
@@ -33,7 +33,7 @@ use super::listeners::{Listeners, Words};
 use super::state::{LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::store::redis::place::{Place, Site, Slot};
+use crate::store::redis::locator::{Locator, Site, Slot};
 use crate::store::{Fault, FaultKind};
 
 /// Connections without a reply that are kept for late replies. The oldest beyond that is closed: a
@@ -97,7 +97,7 @@ impl Failed {
 /// The connections of one node.
 pub(super) struct Pool {
     /// Where the server is.
-    pub(super) place: Place,
+    pub(super) locator: Locator,
     /// Bounds each exchange, connecting included.
     pub(super) limit: Duration,
     /// The most that may be read between two requests.
@@ -124,9 +124,9 @@ pub(super) struct ReleaseRoute {
 }
 
 impl Pool {
-    pub(super) fn new(place: Place, limit: Duration, room: usize) -> Self {
+    pub(super) fn new(locator: Locator, limit: Duration, room: usize) -> Self {
         Self {
-            place,
+            locator,
             limit,
             room,
             open: Mutex::default(),
@@ -311,19 +311,19 @@ impl Pool {
             None => open.len().checked_sub(1),
             Some(_) => open
                 .iter()
-                .rposition(|link| self.place.is_current(&link.site, slot)),
+                .rposition(|link| self.locator.is_current(&link.site, slot)),
         }
     }
 
     /// Whether both connections count towards the same limit.
     fn is_beside(&self, one: &Link, other: &Link) -> bool {
-        self.place.cluster().is_none() || Arc::ptr_eq(&one.site, &other.site)
+        self.locator.cluster().is_none() || Arc::ptr_eq(&one.site, &other.site)
     }
 
     /// Whether `link` takes new requests, and if the caller `waits`, whether it was opened for a
     /// waiter.
     fn serves(&self, link: &Link, waits: bool, slot: Option<Slot>) -> bool {
-        link.state().serves(waits) && self.place.is_current(&link.site, slot)
+        link.state().serves(waits) && self.locator.is_current(&link.site, slot)
     }
 
     async fn open_another(
@@ -350,7 +350,7 @@ impl Pool {
         }
         let mut open = self.open();
         let is_member = |site: &Site| {
-            self.place
+            self.locator
                 .cluster()
                 .is_some_and(|cluster| cluster.is_member(site))
         };
@@ -358,7 +358,7 @@ impl Pool {
             let state = other.state();
             let leads_elsewhere =
                 state.works() && !self.is_beside(other, &link) && is_member(&other.site);
-            let is_current = self.place.is_current(&other.site, slot);
+            let is_current = self.locator.is_current(&other.site, slot);
             let stays = !state.is_settled_for_all()
                 || leads_elsewhere
                 || !waits && state.serves(waits) && is_current;
@@ -391,7 +391,8 @@ impl Pool {
         slot: Option<Slot>,
     ) -> Result<Link, Fault> {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
-        let connecting = Box::pin(async { self.link(self.place.find(slot).await?, hearing).await });
+        let connecting =
+            Box::pin(async { self.link(self.locator.find(slot).await?, hearing).await });
         clock::until(ends, connecting)
             .await
             .unwrap_or_else(|| Err(self.too_slow()))

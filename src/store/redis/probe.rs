@@ -14,8 +14,8 @@ use super::{reply, script, stranger};
 use crate::clock;
 use crate::lock::key::{Derived, Key};
 use crate::lock::token::Token;
-use crate::store::redis::place::redirect::Redirect;
-use crate::store::redis::place::{Place, Primary, Survey};
+use crate::store::redis::locator::redirect::Redirect;
+use crate::store::redis::locator::{Locator, Primary, Survey};
 use crate::store::{Denied, Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.
@@ -47,21 +47,25 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Asks the server at `place`; `keys` are locks that it must be able to hold.
-    pub(super) async fn of(place: &Place, limit: Duration, keys: &[Key]) -> Result<Self, Fault> {
+    /// Asks the server that `locator` finds; `keys` are locks that it must be able to hold.
+    pub(super) async fn of(
+        locator: &Locator,
+        limit: Duration,
+        keys: &[Key],
+    ) -> Result<Self, Fault> {
         // A key that no lock has: the trials on it touch nothing.
         let unused = format!("doctor-{}", Token::fresh());
         let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
         let lock = keys.first().unwrap_or(&unused);
-        let site = place.find(place.slot(lock)).await?;
+        let site = locator.find(locator.slot(lock)).await?;
         let probe = Self::take(&site.connector, limit, lock, keys)
             .await
             .map_err(|fault| site.named(fault))?;
-        let survey = match place.cluster() {
+        let survey = match locator.cluster() {
             Some(_) => Some(Survey::Cluster {
                 node_timeout: node_timeout(&site.connector, limit).await,
             }),
-            None => place.survey().await,
+            None => locator.survey().await,
         };
         Ok(Self {
             watched: site.primary.clone().zip(survey),
@@ -69,8 +73,8 @@ impl Probe {
         })
     }
 
-    /// Connects to the server, and returns an error if it is none that could hold a lock. `trial` is
-    /// a key.
+    /// Connects to the server, and returns an error if it is none that could hold a lock. `trial`
+    /// is a key.
     async fn open<'a>(
         connector: &'a Connector,
         limit: Duration,

@@ -20,7 +20,7 @@ use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::messages::Copies;
-use crate::store::redis::place::{Site, Slot, Source};
+use crate::store::redis::locator::{Site, Slot, Source};
 use crate::store::{Fault, FaultKind};
 
 /// Takes the requests of one lock.
@@ -28,7 +28,7 @@ use crate::store::{Fault, FaultKind};
 pub(super) struct Requests {
     /// Leads to the task that sends them, which the first request starts.
     inbox: Arc<OnceLock<mpsc::UnboundedSender<Request>>>,
-    progress: Arc<watch::Sender<Progress>>,
+    progress: Arc<watch::Sender<RequestProgress>>,
     pub(super) pool: Arc<Pool>,
     lock: LockId,
     /// Copies of each write without which it does not count.
@@ -37,7 +37,7 @@ pub(super) struct Requests {
 
 /// How far the requests of one lock have come.
 #[derive(Default)]
-pub(super) struct Progress {
+pub(super) struct RequestProgress {
     /// Number of requests accepted.
     accepted: usize,
     /// Number of those that were handed to a connection, or answered without one.
@@ -239,10 +239,10 @@ impl Requests {
                     .clone()
                     .filter(|heard| !heard.told);
                 let slot = heard.as_ref().map_or(slot, |heard| heard.slot);
-                let moved = pool.place.moved(slot);
+                let moved = pool.locator.moved(slot);
                 let ended = async {
                     match heard {
-                        Some(heard) if pool.place.is_current(&heard.site, slot) => {
+                        Some(heard) if pool.locator.is_current(&heard.site, slot) => {
                             heard.end.broke().await
                         }
                         Some(_) => true,
@@ -323,7 +323,7 @@ impl Requests {
 struct Worker {
     pool: Arc<Pool>,
     lock: LockId,
-    progress: Arc<watch::Sender<Progress>>,
+    progress: Arc<watch::Sender<RequestProgress>>,
 }
 
 impl Worker {
@@ -488,7 +488,7 @@ pub(super) fn given_up() -> Fault {
 }
 
 /// Records that the server is heard on this connection.
-fn note_heard(progress: &watch::Sender<Progress>, link: &Link, slot: Option<Slot>) {
+fn note_heard(progress: &watch::Sender<RequestProgress>, link: &Link, slot: Option<Slot>) {
     progress.send_if_modified(|progress| {
         let is_known = progress
             .heard

@@ -13,7 +13,7 @@ use super::connect::{Client, Connector};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::key::{Derived, Key};
-use crate::store::redis::place::Place;
+use crate::store::redis::locator::Locator;
 use crate::store::{Fault, FaultKind, Page, Pages};
 use crate::text::duration;
 
@@ -35,15 +35,15 @@ const SPARE_STEPS: u64 = 1000;
 /// Longest walk, whatever size the server reports.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Walks through the keys of the servers at `place` for the locks under `prefix`. `limit` bounds
+/// Walks through the keys of the servers of `locator` for the locks under `prefix`. `limit` bounds
 /// each exchange, connecting included.
-pub(super) fn pages(place: Place, limit: Duration, prefix: String) -> Pages {
+pub(super) fn pages(locator: Locator, limit: Duration, prefix: String) -> Pages {
     Box::pin(stream::try_unfold(None, move |scans: Option<Scans>| {
-        let (place, prefix) = (place.clone(), prefix.clone());
+        let (locator, prefix) = (locator.clone(), prefix.clone());
         async move {
             let mut scans = match scans {
                 Some(scans) => scans,
-                None => Scans::begin(&place, limit).await?,
+                None => Scans::begin(&locator, limit).await?,
             };
             let Some(names) = scans.step().await? else {
                 return Ok(None);
@@ -64,7 +64,7 @@ pub(super) fn pages(place: Place, limit: Duration, prefix: String) -> Pages {
     }))
 }
 
-/// Walks through the keys of all servers of a place, one after the other.
+/// Walks through the keys of all servers of a locator, one after the other.
 struct Scans {
     left: Vec<Scan>,
     /// Number of keys, if each server reports it.
@@ -72,9 +72,9 @@ struct Scans {
 }
 
 impl Scans {
-    async fn begin(place: &Place, limit: Duration) -> Result<Self, Fault> {
+    async fn begin(locator: &Locator, limit: Duration) -> Result<Self, Fault> {
         let mut left = Vec::new();
-        for site in place.all().await? {
+        for site in locator.all().await? {
             left.push(
                 Scan::begin(&site.connector, limit)
                     .await

@@ -10,7 +10,7 @@ use super::{RedisNode, examine, scan};
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
 use crate::store::examine::{Examination, Plan};
-use crate::store::redis::place::{Place, Way};
+use crate::store::redis::locator::{Locator, Way};
 use crate::store::{Fault, Lacking, Listing, Node, Pages, Pending, Store};
 
 /// Bytes of an observation: a value of a KiB, however it is encoded, members and some waiters.
@@ -33,18 +33,18 @@ impl RedisServer {
     pub fn new(way: &Way, limit: Duration, observations: usize) -> Self {
         Self::at(
             way.to_string(),
-            way.place(limit),
+            way.locator(limit),
             limit,
             REPLY_LIMIT.max(observations * OBSERVATION_ROOM),
         )
     }
 
-    /// The same for a node whose server is at `place`. `room` is the most that may be read between
+    /// The same for a node whose server `locator` finds. `room` is the most that may be read between
     /// two requests.
-    pub fn at(name: String, place: Place, limit: Duration, room: usize) -> Self {
+    pub fn at(name: String, locator: Locator, limit: Duration, room: usize) -> Self {
         Self {
             name,
-            pool: Arc::new(Pool::new(place, limit, room)),
+            pool: Arc::new(Pool::new(locator, limit, room)),
             copies: None,
         }
     }
@@ -79,10 +79,10 @@ impl Store for RedisServer {
     }
 
     fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>> {
-        let (place, limit) = (self.pool.place.clone(), self.pool.limit);
+        let (locator, limit) = (self.pool.locator.clone(), self.pool.limit);
         let (name, plan) = (self.name.clone(), plan.clone());
         Box::pin(async move {
-            let probe = Probe::of(&place, limit, &plan.keys).await?;
+            let probe = Probe::of(&locator, limit, &plan.keys).await?;
             Ok(examine::examination(&name, &probe, &plan))
         })
     }
@@ -90,7 +90,7 @@ impl Store for RedisServer {
 
 impl Listing for RedisServer {
     fn pages(&self, prefix: &str) -> Pages {
-        let (place, limit) = (self.pool.place.clone(), self.pool.limit);
-        scan::pages(place, limit, prefix.to_owned())
+        let (locator, limit) = (self.pool.locator.clone(), self.pool.limit);
+        scan::pages(locator, limit, prefix.to_owned())
     }
 }

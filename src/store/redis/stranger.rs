@@ -9,8 +9,8 @@ use super::call::Call;
 use super::dial::Dialing;
 use super::requests::Requests;
 use crate::clock;
-use crate::store::redis::place::Slot;
-use crate::store::redis::place::redirect::Redirect;
+use crate::store::redis::locator::Slot;
+use crate::store::redis::locator::redirect::Redirect;
 use crate::store::{Fault, FaultKind};
 
 /// The first byte of a TLS alert (RFC 8446 §5.1). No reply of Redis' protocol begins with it.

@@ -10,7 +10,7 @@ use rlock::store::Store;
 use rlock::store::address::Address;
 use rlock::store::redis::RedisServer;
 use rlock::store::redis::connection::REPLY_LIMIT;
-use rlock::store::redis::place::Way;
+use rlock::store::redis::locator::Way;
 
 use super::{Data, Feature, Wire, World};
 use crate::processes::signal;
@@ -144,8 +144,13 @@ impl<A: Arrangement> World for Servers<A> {
             Address::Remote(remote) => Way::new(remote),
             Address::Local(_) => unreachable!("an arrangement of servers"),
         };
-        let place = way.place_over(limit, &wire.connect());
-        Box::new(RedisServer::at(way.to_string(), place, limit, REPLY_LIMIT))
+        let locator = way.locator_over(limit, &wire.connect());
+        Box::new(RedisServer::at(
+            way.to_string(),
+            locator,
+            limit,
+            REPLY_LIMIT,
+        ))
     }
 
     fn lacks(&self, _feature: Feature) -> Option<&'static str> {

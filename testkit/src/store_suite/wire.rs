@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use rlock::store::redis::connect::Connector;
 use rlock::store::redis::dial::{Dial, Stream, dial};
-use rlock::store::redis::place::way::Connect;
+use rlock::store::redis::locator::way::Connect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The network of one client.

@@ -66,12 +66,12 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         "of a server",
     ),
     (
-        "store/redis/place/answer.rs",
+        "store/redis/locator/answer.rs",
         &["NO_SUCH_SERVICE"],
         "of a server",
     ),
     (
-        "store/redis/place/cluster.rs",
+        "store/redis/locator/cluster.rs",
         &["explained"],
         "of a server",
     ),

@@ -33,7 +33,7 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::store::redis::address::Endpoint;
-use crate::store::redis::place::Place;
+use crate::store::redis::locator::Locator;
 use crate::store::{FaultKind, Wake};
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ fn server_over(dial: Dial) -> RedisServer {
     let connector = Connector::over(Endpoint::Unix("/simulated".into()).into(), dial);
     RedisServer::at(
         "simulated".to_owned(),
-        Place::fixed(connector),
+        Locator::fixed(connector),
         LIMIT,
         REPLY_LIMIT,
     )

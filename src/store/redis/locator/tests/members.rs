@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::{Cluster, Confirmation, Location, Place, Slot, Source};
+use super::super::{Cluster, Confirmation, Location, Locator, Slot, Source};
 use super::{GRANTED, LIMIT, Simulated, claim, key};
 use crate::clock::{self, virtual_time};
 use crate::lock::messages::QueueAction;
@@ -52,11 +52,11 @@ fn member(replies: &[&'static str], maps: &[u16]) -> Simulated {
 
 /// A lock in the cluster of these members.
 fn node(members: [&Simulated; 2]) -> Box<dyn Node> {
-    RedisServer::at("c".to_owned(), place(members), LIMIT, REPLY_LIMIT).open(&key())
+    RedisServer::at("c".to_owned(), locator(members), LIMIT, REPLY_LIMIT).open(&key())
 }
 
 /// The cluster of these members on the ports from 1 on, of which the first is the seed.
-fn place<const N: usize>(members: [&Simulated; N]) -> Place {
+fn locator<const N: usize>(members: [&Simulated; N]) -> Locator {
     let members = members.map(Clone::clone);
     let server_at = Box::new(move |location: &Location| {
         members[usize::from(location.port) - 1].connector(location.port)
@@ -65,7 +65,7 @@ fn place<const N: usize>(members: [&Simulated; N]) -> Place {
         host: "h".to_owned(),
         port: 1,
     };
-    Place::Cluster(Arc::new(Cluster::new(vec![seed], server_at, LIMIT)))
+    Locator::Cluster(Arc::new(Cluster::new(vec![seed], server_at, LIMIT)))
 }
 
 async fn asked(member: &Simulated, times: usize) {
@@ -263,8 +263,8 @@ fn a_member_is_asked_again_over_the_connection_that_is_kept() {
 fn a_late_answer_of_the_member_to_which_a_slot_goes_is_not_confirmed() {
     virtual_time::run(async {
         let members = [1, 1].map(|port| member(&[], &[port]));
-        let (place, slot) = (place([&members[0], &members[1]]), Slot::of(&key()));
-        let site = place
+        let (locator, slot) = (locator([&members[0], &members[1]]), Slot::of(&key()));
+        let site = locator
             .find(Some(slot))
             .await
             .unwrap_or_else(|fault| panic!("{fault}"));
@@ -275,7 +275,7 @@ fn a_late_answer_of_the_member_to_which_a_slot_goes_is_not_confirmed() {
                 is_late,
                 is_detour,
             };
-            let is_present = matches!(place.confirm(&source).await, Confirmation::Present);
+            let is_present = matches!(locator.confirm(&source).await, Confirmation::Present);
             assert_eq!(
                 is_present,
                 !(is_late && is_detour),
@@ -293,11 +293,11 @@ fn a_server_is_confirmed_by_its_replica_which_is_the_first_to_know_that_it_took_
             // each time.
             let maps = [AND_THIRD + 1, of_replica, AND_THIRD + 1];
             let members = maps.map(|port| member(&[], &[port]));
-            let (place, slot) = (
-                place([&members[0], &members[1], &members[2]]),
+            let (locator, slot) = (
+                locator([&members[0], &members[1], &members[2]]),
                 Slot::of(&key()),
             );
-            let site = place
+            let site = locator
                 .find(Some(slot))
                 .await
                 .unwrap_or_else(|fault| panic!("{fault}"));
@@ -308,7 +308,7 @@ fn a_server_is_confirmed_by_its_replica_which_is_the_first_to_know_that_it_took_
                     is_late: false,
                     is_detour: false,
                 };
-                let confirmation = place.confirm(&source).await;
+                let confirmation = locator.confirm(&source).await;
                 assert_eq!(
                     matches!(confirmation, Confirmation::Present),
                     is_present,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt, BufReader, DuplexStream, duplex};
 
-use super::{Place, Sentinels};
+use super::{Locator, Sentinels};
 use crate::clock::{self, virtual_time};
 use crate::lock::details::Details;
 use crate::lock::key::Key;
@@ -169,7 +169,7 @@ fn node(servers: [&Simulated; 2], sentinel: &Simulated) -> Box<dyn Node> {
     let sentinels = Sentinels::new("svc".to_owned(), named, server_at, LIMIT);
     RedisServer::at(
         "svc".to_owned(),
-        Place::Sentinel(Arc::new(sentinels)),
+        Locator::Sentinel(Arc::new(sentinels)),
         LIMIT,
         REPLY_LIMIT,
     )

@@ -1,11 +1,12 @@
-//! Where a node's server is. A [`Place`] resolves the node's address to a [`Site`], which labels
+//! Finds a node's server. A [`Locator`] resolves the node's address to a [`Site`], which labels
 //! each connection to it.
 //!
-//! 1. [`Place::find`] returns the server that takes the requests from now on.
-//! 2. [`Place::confirm`] says whether a server that has answered was still the node's. A grant or a
-//!    renewal counts only then.
-//! 3. [`Place::moved`] returns when another server has taken over.
-//! 4. In a cluster the server depends on the key, by its [`Slot`]. Every other place has no slots.
+//! 1. [`Locator::find`] returns the server that takes the requests from now on.
+//! 2. [`Locator::confirm`] says whether a server that has answered was still the node's. A grant or
+//!    a renewal counts only then.
+//! 3. [`Locator::moved`] returns when another server has taken over.
+//! 4. In a cluster the server depends on the key, by its [`Slot`]. Every other locator has no
+//!    slots.
 //!
 //! Where a server is known only here and in `redis`: a layer above sees one node. No request is
 //! repeated here.
@@ -39,9 +40,9 @@ pub use way::Way;
 /// Returns what opens connections to a server whose address is found out.
 type ServerAt = Box<dyn Fn(&Location) -> Connector + Send + Sync>;
 
-/// Where the server of a node is.
+/// Finds the server of a node.
 #[derive(Clone)]
-pub enum Place {
+pub enum Locator {
     /// At the node's address, always.
     Fixed(Arc<Site>),
     /// Where sentinels say.
@@ -91,7 +92,7 @@ pub enum Confirmation {
     Unknown(Fault),
 }
 
-impl Place {
+impl Locator {
     /// The server that `connector` leads to.
     pub fn fixed(connector: Connector) -> Self {
         Self::Fixed(Arc::new(Site::new(connector, None)))

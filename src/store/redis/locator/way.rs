@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Location;
-use super::{Cluster, Place, Sentinels, ServerAt};
+use super::{Cluster, Locator, Sentinels, ServerAt};
 use crate::secret::Secret;
 use crate::store::redis::address::{Endpoint, HostKind, Remote};
 use crate::store::redis::connect::{Access, Connector};
@@ -45,17 +45,17 @@ impl Way {
         }
     }
 
-    /// Returns the place; each question where the server is takes `limit` at most.
-    pub fn place(&self, limit: Duration) -> Place {
+    /// Returns the locator; each question where the server is takes `limit` at most.
+    pub fn locator(&self, limit: Duration) -> Locator {
         let connect: Connect = Arc::new(Connector::new);
-        self.place_over(limit, &connect)
+        self.locator_over(limit, &connect)
     }
 
     /// The same, over connections that `connect` opens.
-    pub fn place_over(&self, limit: Duration, connect: &Connect) -> Place {
+    pub fn locator_over(&self, limit: Duration, connect: &Connect) -> Locator {
         let hosts = self.remote.hosts.iter().cloned();
         match &self.remote.kind {
-            HostKind::Server => Place::fixed(connect(self.access(self.remote.hosts[0].clone()))),
+            HostKind::Server => Locator::fixed(connect(self.access(self.remote.hosts[0].clone()))),
             HostKind::Sentinel(service) => {
                 let SentinelLogin { user, password } = &self.sentinel;
                 let login = |host| Access {
@@ -66,7 +66,7 @@ impl Way {
                 };
                 let sentinels = hosts.map(|host| (host.to_string(), connect(login(host))));
                 let server_at = self.server_at(connect);
-                Place::Sentinel(Arc::new(Sentinels::new(
+                Locator::Sentinel(Arc::new(Sentinels::new(
                     service.clone(),
                     sentinels,
                     server_at,
@@ -78,7 +78,7 @@ impl Way {
                     Endpoint::Tcp { host, port, .. } => Some(Location { host, port }),
                     Endpoint::Unix(_) => None,
                 });
-                Place::Cluster(Arc::new(Cluster::new(
+                Locator::Cluster(Arc::new(Cluster::new(
                     seeds.collect(),
                     self.server_at(connect),
                     limit,
