@@ -13,7 +13,6 @@ pub mod clock;
 pub mod command;
 pub mod exit;
 pub mod hold;
-pub mod input;
 pub mod job;
 pub mod lock;
 pub mod metrics;

@@ -9,20 +9,22 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 
-use super::{Source, Sources, config, usage};
+use super::{Source, Sources, config, open_regular, usage};
 use crate::cli::NodeArgs;
 use crate::exit::Failure;
-use crate::input;
 use crate::secret::Secret;
 use crate::store::address::Address;
 use crate::store::redis::address::HostKind;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::SentinelLogin;
-use crate::store::redis::tls::{ClientCertificate, Trust};
+use crate::store::redis::tls::{ClientCertificate, Pem, Trust};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
+
+/// Largest PEM file that is read, in bytes.
+const LARGEST_PEM: u64 = 1 << 20;
 
 /// The file that a secret is read from, by the permissions that it must not have.
 #[derive(Clone, Copy)]
@@ -102,12 +104,31 @@ pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Fai
 
 /// Reads the certificates that TLS needs.
 fn trust(args: &NodeArgs) -> Result<Trust, Failure> {
+    let open = |option, path: &Path| match open_regular(path) {
+        Ok((file, _)) => read_pem(option, path, file),
+        Err(error) => Err(refused(option, path, &error)),
+    };
     let read = |(cert, key): (&Path, &Path)| {
         let file = open_secret("--cert-key", key, SecretFile::Written)?;
-        ClientCertificate::read(cert, file, key).map_err(config)
+        let (cert, key) = (open("--cert", cert)?, read_pem("--cert-key", key, file)?);
+        ClientCertificate::new(&cert, &key).map_err(config)
     };
     let identity = certificate(args)?.map(read).transpose()?;
-    Trust::new(args.ca.as_deref(), identity, args.tls_server_name.clone()).map_err(config)
+    let ca = args.ca.as_deref().map(|ca| open("--ca", ca)).transpose()?;
+    Trust::new(ca.as_ref(), identity, args.tls_server_name.clone()).map_err(config)
+}
+
+/// Reads a PEM file, unless it is larger than any list of issuers.
+fn read_pem(option: &'static str, path: &Path, file: File) -> Result<Pem, Failure> {
+    let mut text = Vec::new();
+    let read = file.take(LARGEST_PEM + 1).read_to_end(&mut text);
+    read.map_err(|error| refused(option, path, &error))?;
+    if text.len() as u64 > LARGEST_PEM {
+        let why = format!("it is larger than {} MiB", LARGEST_PEM >> 20);
+        return Err(refused(option, path, &why));
+    }
+    let path = shown(path);
+    Ok(Pem { option, path, text })
 }
 
 /// The sources of a password, beside the address.
@@ -221,7 +242,7 @@ fn read_password(option: &str, path: &Path, kind: SecretFile) -> Result<String, 
 fn open_secret(option: &str, path: &Path, kind: SecretFile) -> Result<File, Failure> {
     let fail = |why: &dyn Display| refused(option, path, why);
     let user = Uid::effective().as_raw();
-    let (file, metadata) = input::open(path).map_err(|error| match error.kind() {
+    let (file, metadata) = open_regular(path).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => {
             fail(&format!("{error}; uid {user} must be able to read it (a file of root: by its group and mode 640)"))
         }

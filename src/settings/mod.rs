@@ -13,6 +13,9 @@ mod sources;
 mod store;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use defaults::{EffectiveSettings, Row, complete, runs};
@@ -40,6 +43,21 @@ pub struct RunSettings {
     pub environment: Vec<(&'static str, OsString)>,
     /// `--metrics-dir`.
     pub metrics: Option<PathBuf>,
+}
+
+/// Opens the regular file `path` for reading, without waiting. Others are an error: a FIFO without
+/// a writer blocks, and a device has no end.
+fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        Ok((file, metadata))
+    } else {
+        Err(io::Error::other("it is not a regular file"))
+    }
 }
 
 fn usage(message: impl Into<String>) -> Failure {
@@ -87,8 +105,8 @@ impl RunSettings {
     }
 }
 
-/// Returns the name of the command for other clients: `--name`, or the file name of the program that
-/// its first word, or a shell's line, begins with. Never an argument, which may be a secret.
+/// Returns the name of the command for other clients: `--name`, or the file name of the program
+/// that its first word, or a shell's line, begins with. Never an argument, which may be a secret.
 fn command_name(args: &RunArgs) -> String {
     if let Some(name) = args.name.as_ref().filter(|name| !name.is_empty()) {
         return name.clone();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{Gid, Uid};
 
 use crate::exit::{Failure, Outcome};
-use crate::input;
+use crate::settings::open_regular;
 use crate::text::escape;
 
 /// The file for all users of this machine.
@@ -123,7 +123,7 @@ impl ConfigFile {
 
     /// Returns the text, and whether only the owner can read it.
     fn text(&self) -> io::Result<(String, bool)> {
-        let (file, metadata) = input::open(&self.path)?;
+        let (file, metadata) = open_regular(&self.path)?;
         if let Some(why) = foreign(&metadata).filter(|_| self.kind != Kind::Named) {
             return Err(io::Error::other(why));
         }

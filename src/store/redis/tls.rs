@@ -2,9 +2,7 @@
 //! the certificate of `--cert`.
 
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::{self, PemObject};
@@ -14,12 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::input;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
-
-/// Largest PEM file that is read, in bytes.
-const LARGEST: u64 = 1 << 20;
 
 /// The issuers that may vouch for a `rediss://` node, and what rlock shows to it.
 #[derive(Clone)]
@@ -34,47 +28,57 @@ pub struct ClientCertificate {
     key: PrivateKeyDer<'static>,
 }
 
-impl ClientCertificate {
-    /// Reads the certificates of the PEM file `cert`, and the first private key of `key`.
-    /// `key_name` is its path.
-    pub fn read(cert: &Path, key: File, key_name: &Path) -> Result<Self, String> {
-        let fail = |why: &dyn Display| format!("--cert {}: {why}", shown(cert));
-        let pem = open_limited(cert).map_err(|error| fail(&error))?;
-        let chain = CertificateDer::pem_slice_iter(&pem)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| fail(&of_pem(&error)))?;
-        if chain.is_empty() {
-            return Err(fail(&NO_CERTIFICATE));
+/// A PEM file.
+pub struct Pem {
+    /// The option that names it.
+    pub option: &'static str,
+    /// Its path, escaped for messages.
+    pub path: String,
+    pub text: Vec<u8>,
+}
+
+impl Pem {
+    /// Returns the certificates, at least one.
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.text).collect();
+        let all = all.map_err(|error| self.fail(&of_pem(&error)))?;
+        if all.is_empty() {
+            return Err(self.fail(&"there is no PEM certificate in it"));
         }
-        let fail = |why: &dyn Display| format!("--cert-key {}: {why}", shown(key_name));
-        let pem = read_limited(key).map_err(|error| fail(&error))?;
-        let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
-            fail(&"there is no PEM private key in it, or only one with a passphrase")
-        })?;
-        Ok(Self { chain, key })
+        Ok(all)
+    }
+
+    fn fail(&self, why: &dyn Display) -> String {
+        format!("{} {}: {why}", self.option, self.path)
+    }
+}
+
+impl ClientCertificate {
+    /// Takes the certificates of `cert`, and the first private key of `key`.
+    pub fn new(cert: &Pem, key: &Pem) -> Result<Self, String> {
+        Ok(Self {
+            chain: cert.certificates()?,
+            key: PrivateKeyDer::from_pem_slice(&key.text).map_err(|_| {
+                key.fail(&"there is no PEM private key in it, or only one with a passphrase")
+            })?,
+        })
     }
 }
 
 impl Trust {
-    /// Trusts the issuers in the PEM file `ca`, or the system's, and shows `identity`. The server's
+    /// Trusts the issuers in `ca`, or the system's, and shows `identity`. The server's
     /// certificate must be valid for `server_name`, if there is one.
     pub fn new(
-        ca: Option<&Path>,
+        ca: Option<&Pem>,
         identity: Option<ClientCertificate>,
         server_name: Option<ServerName<'static>>,
     ) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        if let Some(file) = ca {
-            let fail = |why: &dyn Display| format!("--ca {}: {why}", shown(file));
-            let pem = open_limited(file).map_err(|error| fail(&error))?;
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|error| fail(&of_pem(&error)))?;
+        if let Some(pem) = ca {
+            for certificate in pem.certificates()? {
                 roots
                     .add(certificate)
-                    .map_err(|error| fail(&wrong_file(&error)))?;
-            }
-            if roots.is_empty() {
-                return Err(fail(&NO_CERTIFICATE));
+                    .map_err(|error| pem.fail(&wrong_file(&error)))?;
             }
         } else {
             // An unreadable certificate in the system's store does not spoil the others.
@@ -127,29 +131,6 @@ impl Trust {
             .await
             .map_err(|error| failed(&error))
     }
-}
-
-const NO_CERTIFICATE: &str = "there is no PEM certificate in it";
-
-fn shown(file: &Path) -> String {
-    escape::text(&file.to_string_lossy())
-}
-
-fn open_limited(file: &Path) -> io::Result<Vec<u8>> {
-    read_limited(input::open(file)?.0)
-}
-
-/// Reads `file`, unless it is larger than any list of issuers.
-fn read_limited(file: File) -> io::Result<Vec<u8>> {
-    let mut pem = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut pem)?;
-    if pem.len() as u64 > LARGEST {
-        return Err(io::Error::other(format!(
-            "it is larger than {} MiB",
-            LARGEST >> 20
-        )));
-    }
-    Ok(pem)
 }
 
 /// Returns what is wrong with a PEM file.
