@@ -13,7 +13,7 @@ pub struct Fault {
     pub kind: FaultKind,
     /// The cause, for people; escaped.
     pub why: String,
-    /// The remedy, where the cause does not name it itself.
+    /// The remedy. The cause of an unfit node ends with it.
     pub remedy: Option<&'static str>,
     /// The right that is missing, if that is the cause.
     pub denied: Option<Denied>,
@@ -63,6 +63,11 @@ impl Fault {
         }
     }
 
+    /// A node that cannot be used as configured, as `what` says, and the remedy.
+    pub fn unfit(what: impl fmt::Display, remedy: &'static str) -> Self {
+        Self::new(FaultKind::Unfit, format!("{what}; {remedy}")).with_remedy(remedy)
+    }
+
     /// No answer within `limit`.
     pub fn timeout(limit: Duration) -> Self {
         let why = format!(
@@ -81,6 +86,18 @@ impl Fault {
         }
     }
 
+    /// Returns the cause without the remedy, and without the full stop of a server's sentence.
+    pub fn cause(&self) -> &str {
+        let ends = |remedy| self.why.strip_suffix(remedy)?.strip_suffix("; ");
+        let cause = self.remedy.and_then(ends).unwrap_or(&self.why);
+        cause.trim_end_matches('.')
+    }
+
+    /// Returns the remedy, if the cause does not end with it.
+    pub fn separate_remedy(&self) -> Option<&'static str> {
+        self.remedy.filter(|remedy| !self.why.ends_with(remedy))
+    }
+
     /// Whether names are denied, of a key or a channel, and not a command.
     pub fn is_about_names(&self) -> bool {
         matches!(self.denied, Some(Denied::Key | Denied::Channel))
@@ -92,10 +109,7 @@ impl Fault {
             .remedy
             .map(|remedy| format!(": {remedy}"))
             .unwrap_or_default();
-        format!(
-            "{}; its vote is missing{remedy}",
-            self.why.trim_end_matches('.')
-        )
+        format!("{}; its vote is missing{remedy}", self.cause())
     }
 }
 
@@ -186,7 +200,8 @@ impl Faults {
     /// The same with what to do. A remedy for all nodes stands at the end, and any other behind its
     /// own cause.
     pub fn no_majority_with_remedies(&self, quorum: Quorum) -> String {
-        let common = self.0.first().and_then(|there| there.fault.remedy);
+        let common = self.0.first();
+        let common = common.and_then(|there| there.fault.separate_remedy());
         match common.filter(|remedy| {
             self.0
                 .iter()
@@ -256,12 +271,11 @@ impl fmt::Display for Listed<'_> {
                 .map(|other| other.name.as_str())
                 .collect::<Vec<_>>()
                 .join(", ");
-            match there.fault.remedy.filter(|_| self.has_remedies) {
-                Some(remedy) => write!(
-                    f,
-                    "{separator}{names}: {} ({remedy})",
-                    there.fault.why.trim_end_matches('.')
-                )?,
+            let remedy = there.fault.separate_remedy();
+            match remedy.filter(|_| self.has_remedies) {
+                Some(remedy) => {
+                    write!(f, "{separator}{names}: {} ({remedy})", there.fault.cause())?;
+                }
                 None => write!(f, "{separator}{names}: {}", there.fault)?,
             }
             separator = "; ";
@@ -302,6 +316,17 @@ mod tests {
             told(vec![away(), full(), loading()]),
             "no majority of the 3 nodes: a: cannot connect (start it); b: OOM command not allowed (delete keys); c: LOADING"
         );
+    }
+
+    #[test]
+    fn the_remedy_for_an_unfit_node_is_told_once() {
+        let fault = || Fault::unfit("it speaks TLS", "write rediss");
+        assert_eq!(fault().to_string(), "it speaks TLS; write rediss");
+        assert_eq!(fault().cause(), "it speaks TLS");
+        let mut faults = Faults::default();
+        faults.push(0, "a", fault());
+        let told = faults.no_majority_with_remedies(Quorum::of(1));
+        assert_eq!(told, "a: it speaks TLS; write rediss");
     }
 
     #[test]

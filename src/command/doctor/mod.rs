@@ -135,22 +135,13 @@ fn met_before(examination: &Examination, before: &[Result<Examination, Fault>]) 
 
 /// A node that told nothing of itself.
 fn of_fault(fault: &Fault) -> Finding {
-    let what = fault.why.trim_end_matches('.');
-    match fault.kind {
-        FaultKind::Refused => {
-            Finding::new(Weight::Refused, what, fault.remedy.unwrap_or("see its log"))
-        }
-        FaultKind::Unfit => {
-            let (what, remedy) = what
-                .rsplit_once("; ")
-                .unwrap_or((what, "correct the node's address"));
-            Finding::new(Weight::Unfit, what, remedy)
-        }
-        FaultKind::Unavailable | FaultKind::Unknown => {
-            let remedy = fault
-                .remedy
-                .unwrap_or("start it, or check the network between it and this machine");
-            Finding::new(Weight::NoVote, what, remedy)
-        }
-    }
+    let (weight, usual) = match fault.kind {
+        FaultKind::Refused => (Weight::Refused, "see its log"),
+        FaultKind::Unfit => (Weight::Unfit, "correct the node's address"),
+        FaultKind::Unavailable | FaultKind::Unknown => (
+            Weight::NoVote,
+            "start it, or check the network between it and this machine",
+        ),
+    };
+    Finding::new(weight, fault.cause(), fault.remedy.unwrap_or(usual))
 }

@@ -116,13 +116,20 @@ fn failed(fault: &Fault) -> Finding {
     }
     let (weight, remedy) = match fault.kind {
         FaultKind::Refused => (Weight::Refused, fault.remedy.unwrap_or("see its log")),
-        FaultKind::Unfit => (Weight::Unfit, "mend what it says, or name another server"),
+        FaultKind::Unfit => (
+            Weight::Unfit,
+            fault
+                .remedy
+                .unwrap_or("mend what it says, or name another server"),
+        ),
         FaultKind::Unavailable | FaultKind::Unknown => {
             (Weight::NoVote, "see the other findings, and its log")
         }
     };
-    let why = fault.why.trim_end_matches('.');
-    let what = format!("a lock could not be taken and given back: {why}");
+    let what = format!(
+        "a lock could not be taken and given back: {}",
+        fault.cause()
+    );
     Finding::new(weight, what, remedy)
 }
 

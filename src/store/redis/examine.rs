@@ -114,7 +114,7 @@ impl Server<'_> {
     }
 
     fn refuses_scripts(&self) -> Option<Finding> {
-        let why = self.probe.scripts.as_ref()?.why.trim_end_matches('.');
+        let why = self.probe.scripts.as_ref()?.cause();
         Some(Finding::new(
             Weight::Unfit,
             format!("it cannot run rlock's scripts: {why}"),
@@ -124,7 +124,7 @@ impl Server<'_> {
 
     fn sets_no_key(&self) -> Option<Finding> {
         let fault = self.probe.unwritten.as_ref()?;
-        let what = format!("it sets no key: {}", fault.why.trim_end_matches('.'));
+        let what = format!("it sets no key: {}", fault.cause());
         (!self.replicates()).then(|| {
             Finding::new(
                 Weight::NoVote,

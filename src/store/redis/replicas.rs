@@ -58,9 +58,7 @@ fn judged(copies: Copies, said: Result<Value, Fault>) -> Option<Fault> {
             if copies.fsync { "WAITAOF" } else { "WAIT" }
         )),
         Err(fault) if fault.kind == FaultKind::Refused => Some(fault),
-        Err(fault) if fault.kind == FaultKind::Unfit => {
-            Some(Fault::new(FaultKind::Unfit, unfit(copies, &fault.why)))
-        }
+        Err(fault) if fault.kind == FaultKind::Unfit => Some(unfit(copies, fault)),
         Err(fault) => Some(Fault {
             kind: FaultKind::Unknown,
             ..fault
@@ -73,15 +71,18 @@ fn too_few(have: i64, needed: i64, what: &str) -> Option<Fault> {
     (have < needed).then(|| Fault::new(FaultKind::Unknown, why()).with_remedy("see its replicas"))
 }
 
-fn unfit(copies: Copies, why: &str) -> String {
-    if why.contains("appendonly is disabled") {
-        "--fsync needs an append-only file there; CONFIG SET appendonly yes".to_owned()
-    } else if !why.to_ascii_lowercase().contains("unknown command") {
-        why.to_owned()
+fn unfit(copies: Copies, fault: Fault) -> Fault {
+    if fault.why.contains("appendonly is disabled") {
+        let what = "--fsync needs an append-only file there";
+        Fault::unfit(what, "CONFIG SET appendonly yes")
+    } else if !fault.why.to_ascii_lowercase().contains("unknown command") {
+        fault
     } else if copies.fsync {
-        "it does not know WAITAOF, which --fsync needs; take Redis 7.2 or later".to_owned()
+        let what = "it does not know WAITAOF, which --fsync needs";
+        Fault::unfit(what, "take Redis 7.2 or later")
     } else {
-        "it does not know WAIT, which --wait-replicas needs; name the server itself".to_owned()
+        let what = "it does not know WAIT, which --wait-replicas needs";
+        Fault::unfit(what, "name the server itself")
     }
 }
 

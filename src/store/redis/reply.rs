@@ -75,8 +75,8 @@ fn vote(answer: &Value, until: Instant) -> Option<Vote> {
             Vote::Failed(fault.with_remedy(NAME_THE_PRIMARY))
         }
         [Some("exhausted"), None] => {
-            let why = "the fence counter has reached 2^52; delete it if that was by hand";
-            Vote::Failed(Fault::new(FaultKind::Unfit, why))
+            let what = "the fence counter has reached 2^52";
+            Vote::Failed(Fault::unfit(what, "delete it if that was by hand"))
         }
         _ => return None,
     })

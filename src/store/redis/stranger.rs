@@ -67,9 +67,9 @@ fn is_of_scripts(why: &str) -> bool {
 pub(super) fn of_first_byte(first: Option<u8>) -> Option<Fault> {
     match first? {
         ALERT => Some(tls()),
-        b'H' => Some(Fault::new(
-            FaultKind::Unfit,
-            "it speaks HTTP; write the port of a Redis server",
+        b'H' => Some(Fault::unfit(
+            "it speaks HTTP",
+            "write the port of a Redis server",
         )),
         _ => None,
     }
@@ -87,8 +87,8 @@ pub(super) fn of_only_line(line: &[u8]) -> Option<Fault> {
         return None;
     }
     if line.starts_with(b"-DENIED ") {
-        let why = "it is in protected mode, which keeps other hosts out; set a password for it (requirepass)";
-        return Some(Fault::new(FaultKind::Unfit, why));
+        let why = "it is in protected mode, which keeps other hosts out";
+        return Some(Fault::unfit(why, "set a password for it (requirepass)"));
     }
     let is_full = line.starts_with(b"-ERR max number of clients");
     is_full.then(|| Fault::new(FaultKind::Unavailable, "ERR max number of clients reached"))
@@ -109,17 +109,14 @@ pub(super) async fn speaks_tls(dialing: Dialing, time: Duration) -> bool {
 
 /// The fault of a server that speaks TLS where none was asked for.
 pub(super) fn tls() -> Fault {
-    Fault::new(
-        FaultKind::Unfit,
-        "it speaks TLS; write rediss in place of redis",
-    )
+    Fault::unfit("it speaks TLS", "write rediss in place of redis")
 }
 
 /// The fault of a sentinel that is named as a server.
 pub(super) fn sentinel() -> Fault {
-    Fault::new(
-        FaultKind::Unfit,
-        "it is a sentinel; write redis-sentinel://HOST:PORT,…/SERVICE",
+    Fault::unfit(
+        "it is a sentinel",
+        "write redis-sentinel://HOST:PORT,…/SERVICE",
     )
 }
 
@@ -128,10 +125,7 @@ pub(super) fn redirecting(fault: Fault) -> Fault {
     if !Redirect::of(&fault).is_some_and(|redirect| redirect.is_of_cluster()) {
         return fault;
     }
-    Fault::new(
-        FaultKind::Unfit,
-        "it is part of a cluster; write redis-cluster://HOST:PORT",
-    )
+    Fault::unfit("it is part of a cluster", "write redis-cluster://HOST:PORT")
 }
 
 /// Whether a reply to INFO is a sentinel's. Valkey 8 has a name of its own for the mode.

@@ -151,10 +151,7 @@ fn wrong_file(error: &Error) -> String {
 
 /// The fault of a server without TLS.
 pub(super) fn no_tls() -> Fault {
-    Fault::new(
-        FaultKind::Unfit,
-        "it does not speak TLS; write redis:// if that is meant",
-    )
+    Fault::unfit("it does not speak TLS", "write redis:// if that is meant")
 }
 
 /// The fault of a handshake that failed.

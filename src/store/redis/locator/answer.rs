@@ -123,7 +123,7 @@ fn explained(fault: Fault) -> SentinelAnswer {
     }
     let is_server = fault.kind == FaultKind::Unfit && fault.why.contains("unknown command");
     SentinelAnswer::Failed(if is_server {
-        Fault::new(fault.kind, "it is no sentinel; write redis:// for a server")
+        Fault::unfit("it is no sentinel", "write redis:// for a server")
     } else {
         fault
     })

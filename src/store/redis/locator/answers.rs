@@ -118,11 +118,8 @@ impl Answers<'_> {
                 total if strangers == total => "the sentinels know".to_owned(),
                 total => format!("{strangers} of the {total} sentinels know"),
             };
-            let why = format!(
-                "{who} no service {}; see SENTINEL MASTERS there",
-                self.service
-            );
-            return Fault::new(FaultKind::Unfit, why);
+            let what = format!("{who} no service {}", self.service);
+            return Fault::unfit(what, "see SENTINEL MASTERS there");
         }
         for kind in [FaultKind::Refused, FaultKind::Unfit] {
             if let Some((name, fault)) =

@@ -408,10 +408,7 @@ impl Cluster {
 /// The fault of a server that is asked for the map and is in no cluster.
 fn explained(fault: Fault) -> Fault {
     if fault.kind == FaultKind::Unfit && fault.why.contains("cluster support disabled") {
-        return Fault::new(
-            FaultKind::Unfit,
-            "it is in no cluster; write redis:// for a server",
-        );
+        return Fault::unfit("it is in no cluster", "write redis:// for a server");
     }
     fault
 }
@@ -433,10 +430,13 @@ fn no_map(faults: &[(Location, Fault)]) -> Fault {
     } else {
         whys.join(", ")
     };
-    let first = faults
-        .iter()
-        .find(|(_, fault)| fault.remedy.is_some())
-        .map(|(_, fault)| fault);
+    // An unfit member is no matter as long as another one may answer.
+    let is_first = |fault: &Fault| match kind {
+        FaultKind::Unfit => fault.remedy.is_some(),
+        _ => fault.separate_remedy().is_some(),
+    };
+    let mut all = faults.iter().map(|(_, fault)| fault);
+    let first = all.find(|fault| is_first(fault));
     let (remedy, denied) = first.map_or((None, None), |fault| (fault.remedy, fault.denied));
     Fault {
         remedy,
