@@ -104,16 +104,14 @@ pub fn forbidden_by(occupant: &Occupant, words: String) -> Failure {
     }
 }
 
-/// No outer rlock holds the lock, while this one holds another lock of the run.
+/// The holder is an outer rlock that holds some of the locks of the run, and not all.
 pub fn partly_covered(holder: &Occupant) -> Failure {
-    let why = "which runs us but does not hold this lock; to wait for it here could deadlock";
+    let why =
+        "which runs us but does not hold all of them; to wait for the rest here could deadlock";
     let remedy = "let the outer rlock take all of them, or run this outside";
     forbidden_by(
         holder,
-        format!(
-            "another of these locks is {}, {why}: {remedy}",
-            holder.named()
-        ),
+        format!("one of these locks is {}, {why}: {remedy}", holder.named()),
     )
 }
 

@@ -72,7 +72,7 @@ fn locks_that_outer_runs_hold_are_run_under_at_once() {
             .code(0)
             .printed(&["64"]);
         refused.said(&[
-            "another of these locks is held by",
+            "one of these locks is held by",
             "let the outer rlock take all of them",
         ]);
     }
@@ -97,7 +97,7 @@ fn a_run_whose_locks_an_outer_run_holds_in_part_is_refused() {
                 .code(0)
                 .printed(&["64"]);
             finished.said(&[
-                "another of these locks is held by",
+                "one of these locks is held by",
                 "let the outer rlock take all of them",
             ]);
         }
@@ -112,7 +112,7 @@ fn a_run_whose_locks_an_outer_run_holds_in_part_is_refused() {
             .finish()
             .code(0)
             .printed(&["64"])
-            .said(&["rlock: a: another of these locks"]);
+            .said(&["rlock: a: one of these locks"]);
         holder.finish().code(0);
     }
     assert_eq!(server.cli(&["EXISTS", "a", "b", "c", "d"]), "0");

@@ -176,6 +176,6 @@ fn what_is_held_is_carried_down_for_all_locks_and_all_levels() {
         .sh(&script)
         .code(0)
         .printed(&["64"])
-        .mentions(&["another of these locks"]);
+        .mentions(&["one of these locks"]);
     assert_eq!(nodes[0].cli(&["EXISTS", "job", "b"]), "0");
 }
