@@ -10,10 +10,11 @@ use crate::exit::{Failure, Outcome};
 use crate::hold::Nodes;
 use crate::hold::observe::observe;
 use crate::job::nested::outer::{JoinError, OuterRun};
+use crate::lock::backoff::UNREACHABLE;
 use crate::lock::key::Key;
 use crate::lock::messages::Look;
 use crate::lock::occupant::Occupant;
-use crate::lock::waiting::{Blocked, UNREACHABLE, Unjoined};
+use crate::lock::waiting::{Blocked, Unjoined};
 use crate::report::failures;
 use crate::settings::LockSettings;
 

@@ -1,37 +1,91 @@
 //! How long to pause: a waiter before its next attempt, a holder before it repeats a renewal that
 //! failed. Pauses are random, so that clients which collided do not collide again in step.
 //!
-//! `lock::waiting` chooses a waiter's pause among these. Each `random` is in [0, 1).
+//! All numbers of waiting stand here. `lock::waiting` chooses a waiter's pause among them, and
+//! `lock.lua` is sent with those that a server needs. Each `random` is in [0, 1).
 
 use std::time::Duration;
 
 use super::blocker::Blocker;
 
-/// Longest pause of a waiter while no majority of the nodes votes. It notices that they are back
-/// this much later at most.
-const AWAY: Duration = Duration::from_secs(2);
+// Behind a holder or a turn.
 
-/// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or
-/// go to a stopped host.
-const BACKSTOP: Duration = Duration::from_secs(10);
-
-/// Longest pause of any waiter.
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// Shortest pause between two looks at a held lock.
+/// Shortest pause of a waiter that no node wakes.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 /// Range of the random part of that pause.
 const POLL_RANGE: Duration = Duration::from_millis(150);
 
-/// Longest pause between two looks at a held lock.
+/// Longest pause of a waiter that no node wakes.
 pub const LONGEST_POLL: Duration = SHORTEST_POLL.saturating_add(POLL_RANGE);
+
+/// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or
+/// go to a stopped host.
+const BACKSTOP: Duration = Duration::from_secs(10);
+
+/// The same of a later waiter, for each waiter ahead of it. The further behind, the seldomer: 500
+/// waiters look some 15 times a second in all.
+const BACKSTOP_PER_RANK: Duration = Duration::from_millis(200);
+
+/// Longest pause of any waiter.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Added to a pause for each waiter ahead, so that earlier waiters look first.
 const PER_RANK: Duration = Duration::from_millis(100);
 
-/// Pause between two looks of a waiter for each waiter ahead of it.
-const BACKSTOP_PER_RANK: Duration = Duration::from_millis(200);
+// After an attempt that failed.
+
+/// Shortest pause after votes were split: an exchange with a server nearby.
+const SHORTEST_SPLIT: Duration = Duration::from_millis(5);
+
+/// Range of the random part of that pause, doubled for each further split.
+const SPLIT_RANGE: Duration = Duration::from_millis(40);
+
+/// Longest such range.
+const LONGEST_SPLIT_RANGE: Duration = Duration::from_millis(320);
+
+/// Ties in a row after which a waiter gives its place up: its own ticket may be what splits the
+/// votes.
+pub(super) const TIES: u32 = 3;
+
+/// Longest pause of a waiter while no majority of the nodes votes. It notices that they are back
+/// this much later at most.
+const AWAY: Duration = Duration::from_secs(2);
+
+/// Time for which nodes that have never answered are tried.
+pub const UNREACHABLE: Duration = Duration::from_secs(10);
+
+/// Time for which an outer rlock that cannot be reached may hold the lock. One that is releasing it
+/// cannot be reached either.
+pub(super) const OUTER_REFUSALS: Duration = Duration::from_secs(2);
+
+/// Time before the end of the patience at which a last attempt begins: a key that was deleted by
+/// hand woke no waiter.
+pub(super) const LAST_ATTEMPT: Duration = Duration::from_millis(50);
+
+// After a wake-up.
+
+/// Pause after the first offer, in which other nodes may offer too: a release reaches them one
+/// after another.
+pub(super) const MORE_OFFERS: Duration = Duration::from_millis(10);
+
+/// Time that a waiter has to take its turn at a server. Then a standby tries, and the waiter is
+/// passed over: it has stalled. `lock.lua` is sent with it.
+pub const TURN: Duration = Duration::from_millis(500);
+
+/// The same behind a waiter that has stalled: the lock has been free for long.
+pub const LATE_TURN: Duration = Duration::from_millis(200);
+
+/// The same in a directory, where a standby hears of nothing: the waiters look by themselves.
+pub const GATE_TURN: Duration = Duration::from_secs(1);
+
+/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes
+/// one after another.
+pub(super) const FALSE_WAKE_LIMIT: u32 = 5;
+
+/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot
+/// make the waiter spin.
+pub(super) const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the pause before a failed exchange is tried again: half to the whole of `range`.
 pub fn retry(range: Duration, random: f64) -> Duration {
@@ -49,13 +103,7 @@ pub fn doubled(pause: Duration, failures: u32, most: Duration) -> Duration {
 /// It is random over its whole range, or waiters that tied would tie again (Raft's election
 /// timeouts, Ongaro and Ousterhout 2014, section 5.2).
 pub fn split(splits: u32, random: f64) -> Duration {
-    Duration::from_millis(5)
-        + doubled(
-            Duration::from_millis(40),
-            splits,
-            Duration::from_millis(320),
-        )
-        .mul_f64(random)
+    SHORTEST_SPLIT + doubled(SPLIT_RANGE, splits, LONGEST_SPLIT_RANGE).mul_f64(random)
 }
 
 /// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the
@@ -75,7 +123,6 @@ pub fn recheck(blocker: &Blocker, rank: Option<u32>, subscribed: bool, random: f
         // A foreign client knows no queue and wakes no waiter.
         return poll(blocker.left(), random);
     }
-    // The further behind, the seldomer: 500 waiters look some 15 times a second in all.
     let backstop = BACKSTOP
         .max(BACKSTOP_PER_RANK.saturating_mul(rank))
         .min(LONGEST);

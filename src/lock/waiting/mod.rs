@@ -39,7 +39,7 @@ pub use super::ballot::{Blocked, Reason};
 pub use event::{QueueEntry, Tried, Unjoined, WaitAction, WaitEvent};
 pub use notices::Notice;
 
-use super::backoff::Absence;
+use super::backoff::{Absence, TIES, UNREACHABLE};
 use super::instant::Instant;
 use super::occupant::Occupant;
 use super::outer::OuterLocks;
@@ -50,13 +50,6 @@ use super::schedule::Schedule;
 use super::token::Token;
 use notices::Notices;
 use pauses::Wakeups;
-
-/// How long nodes that have never answered are tried.
-pub const UNREACHABLE: Duration = Duration::from_secs(10);
-
-/// Ties in a row after which the waiter gives its place up: its own ticket may be what splits the
-/// votes.
-const TIES: u32 = 3;
 
 /// Choices of the user, and the outer locks that the environment names.
 #[derive(Clone, Debug)]

@@ -1,17 +1,11 @@
 //! An outer rlock that holds the lock: to wait for it would be to wait for oneself.
 
-use std::time::Duration;
-
 use super::{Blocked, Notice, Reason, Unjoined, WaitAction, Waiting};
-use crate::lock::backoff;
+use crate::lock::backoff::{self, OUTER_REFUSALS};
 use crate::lock::blocker::Blocker;
 use crate::lock::instant::Instant;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
-
-/// How long an outer rlock that cannot be reached may hold the lock. One that is releasing it
-/// cannot be reached either.
-const OUTER_REFUSALS: Duration = Duration::from_secs(2);
 
 impl Waiting {
     pub(super) fn not_joined(

@@ -4,30 +4,12 @@
 use std::time::Duration;
 
 use super::{Blocked, Step, Waiting};
-use crate::lock::backoff;
+use crate::lock::backoff::{
+    self, FALSE_WAKE_LIMIT, FALSE_WAKE_PAUSE, LAST_ATTEMPT, MORE_OFFERS, TURN,
+};
 use crate::lock::instant::Instant;
 use crate::lock::queue::Wake;
 use crate::lock::quorum::Quorum;
-
-/// Time before the end of the patience at which a last attempt begins: a key that was deleted by
-/// hand woke no waiter.
-const LAST_ATTEMPT: Duration = Duration::from_millis(50);
-
-/// False wake-ups in a row that are followed at once. A few are normal: a release reaches the nodes
-/// one after another.
-const FALSE_WAKE_LIMIT: u32 = 5;
-
-/// Pause after one more false wake-up, doubled for each further one, so that a faulty node cannot
-/// make the waiter spin.
-const FALSE_WAKE_PAUSE: Duration = Duration::from_millis(20);
-
-/// Pause after the first offer, in which other nodes may offer too: a release reaches them one
-/// after another.
-const MORE_OFFERS: Duration = Duration::from_millis(10);
-
-/// Time that the first waiter has to take its turn before a standby tries: `STALLED` of
-/// `queue.lua`.
-const STANDBY: Duration = Duration::from_millis(500);
 
 impl Waiting {
     /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the
@@ -113,7 +95,7 @@ impl Wakeups {
     /// Records that node `node` sent `wake`. `pause`: shortest pause after an offer.
     pub(super) fn woken(&mut self, node: usize, wake: Wake, now: Instant, pause: Duration) {
         match wake {
-            Wake::StandBy => self.sooner(now + STANDBY),
+            Wake::StandBy => self.sooner(now + TURN),
             Wake::Recheck => self.sooner(now),
             Wake::YourTurn => {
                 self.offered[node] = true;

@@ -3,16 +3,10 @@
 //!
 //! It only makes the order fair, and decides nothing. It is closed while a process has the file
 //! locked, so a waiter that was killed leaves it open. A gate that does not open in time may be
-//! deleted by any process: see [`TURN`].
-
-use std::time::Duration;
+//! deleted by any process: see [`GATE_TURN`](crate::lock::backoff::GATE_TURN).
 
 use super::file::{LockFile, MAKE};
 use super::files::Files;
-
-/// Time for which the lock may be free while the gate is closed: the waiter is stopped then, and is
-/// passed over.
-pub(super) const TURN: Duration = Duration::from_secs(1);
 
 /// A gate that this process has closed. It opens when this is dropped.
 pub(super) struct Gate(LockFile);

@@ -27,7 +27,7 @@ pub use self::address::LocalDir;
 use self::directory::Directory;
 use self::file::{LOOK, LockFile, MAKE, unnamed};
 use self::files::Files;
-use self::gate::{Gate, TURN};
+use self::gate::Gate;
 use self::held::HeldFile;
 use self::watch::{Awaited, Watch};
 use super::{
@@ -35,6 +35,7 @@ use super::{
     Pending, Plan, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
+use crate::lock::backoff::GATE_TURN;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::instant::Instant;
@@ -232,7 +233,7 @@ impl LocalNode {
         let now = clock::now();
         let since = self.free_since.get().unwrap_or(now);
         self.free_since.set(Some(since));
-        let left = TURN.saturating_sub(now.since(since));
+        let left = GATE_TURN.saturating_sub(now.since(since));
         if left.is_zero() {
             gate.delete();
             return Ok(None);

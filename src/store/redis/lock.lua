@@ -3,7 +3,9 @@
 -- 1. It is called by its digest (EVALSHA). A server that does not have it is sent the whole of it once (script.rs).
 -- 2. In Lua each call creates the closures of all functions that it comes past. So the common cases stand above the first one.
 -- 3. Without memory a server executes DEL, PEXPIRE and all that follows a write. So these come before any SET, ZADD and HSET.
--- 4. The queue's errors are ignored: a lock is taken and given back though an ACL forbids its queue, or PUBLISH.
+-- 4. TURN and LATE_TURN are times in ms that a waiter has to take its turn, the second behind one that has stalled. Their values
+--    are those of lock/backoff.rs, and stand before the first line when this is sent.
+-- 5. The queue's errors are ignored: a lock is taken and given back though an ACL forbids its queue, or PUBLISH.
 --
 -- KEYS[1] the lock, and as many of these as the operation reads:
 --   [2] its fence counter
@@ -307,8 +309,6 @@ end
 
 -- 4. The queue: smallest ticket first. A waiter leaves the turns with its next attempt.
 
--- Time in ms that a waiter has to take its turn: STANDBY of lock/waiting/wakeups.rs.
-local STALLED = 500
 local QUEUE, TURNS = KEYS[5], KEYS[6]
 
 local function host(waiter) return match(waiter, '^%S* (%S*)') end
@@ -341,10 +341,10 @@ local function told(waiter)
   local at = tonumber(try('ZSCORE', TURNS, waiter))
   if not at then return end
   local ago = now - at
-  return ago < 0 and STALLED or ago
+  return ago < 0 and TURN or ago
 end
 
--- Tells one waiter behind the head to look in STALLED ms whether the head has taken the lock: the first one of ranks 1 to 7 on
+-- Tells one waiter behind the head to look in TURN ms whether the head has taken the lock: the first one of ranks 1 to 7 on
 -- another host, since what stopped the head may have stopped its host; else the last one, since it may have stopped its neighbours.
 local function tell_standby(head)
   local behind, there = waiters(1, 7), {}
@@ -361,7 +361,7 @@ end
 -- `group`, `room`: the kind of the members that hold it, and the number of further ones that it has room for. Without: the
 -- lock is free, and goes to the kind of the first waiter. Waiters that were told before are told again then.
 -- `me`: a waiter that knows that it is its turn.
--- A waiter that was told STALLED ms ago and has not come has stalled. It is removed and told, so that it may come back.
+-- A waiter that was told TURN ms ago and has not come has stalled. It is removed and told, so that it may come back.
 local function offer(group, room, me)
   local again, rank, first = not group, 0
   while not room or room > 0 do
@@ -375,9 +375,9 @@ local function offer(group, room, me)
     if kind_of(waiter) ~= group then break end
     local ago = told(waiter)
     local heard = 1
-    if waiter ~= me and (again or not ago or ago >= STALLED) then heard = wake(waiter, 'go') end
+    if waiter ~= me and (again or not ago or ago >= TURN) then heard = wake(waiter, 'go') end
     if not heard then return end
-    if heard == 0 or waiter ~= me and (ago or 0) >= STALLED then
+    if heard == 0 or waiter ~= me and (ago or 0) >= TURN then
       if not drop(waiter) then return end
     else
       if not ago then
@@ -496,11 +496,11 @@ if OP == 'take' then
   -- Returns the waiter ahead that keeps this one from going, and the ms that it has left to go itself; no ms if it cannot go
   -- yet. Returns nothing if it is this one's turn. The waiter is cut to 1 KiB: a reply has a limit. An rlock's entry is shorter.
   -- 1. Waiters ahead that do not listen any more are removed.
-  -- 2. So are those that were told STALLED ms ago and have not come, and all waiters behind the first of these from its host,
+  -- 2. So are those that were told TURN ms ago and have not come, and all waiters behind the first of these from its host,
   --    which may have stopped as a whole. They are told, so that a live one comes back to the place that its ticket gives it. If
   --    this waiter is from that host too, the host has not stopped, and the one waiter alone is removed.
   -- 3. Each waiter of the same kind takes one of the places. It is told, if it was not yet. Behind one that has stalled it has
-  --    200 ms only: the lock has been free for long.
+  --    LATE_TURN ms only: the lock has been free for long.
   -- 4. A waiter of another kind keeps all behind it out.
   local function before(room, free)
     local rank, left, late = 0, room
@@ -512,7 +512,7 @@ if OP == 'take' then
       if alive.err then return end
       if alive[2] == 0 then
         if not drop(ahead) then return end
-      elseif (ago or 0) >= STALLED then
+      elseif (ago or 0) >= TURN then
         late = true
         for _, stalled in ipairs(waiters(rank, -1)) do
           if stalled ~= waiter and (stalled == ahead or host(stalled) == host(ahead) and host(waiter) ~= host(ahead)) then
@@ -524,11 +524,11 @@ if OP == 'take' then
         local other = kind_of(ahead) ~= kind
         if not ago and (free or not other) then
           if free then offer(nil, nil, waiter) else offer(kind, room, waiter) end
-          if late then try('ZADD', TURNS, whole(now - 300), ahead) end
+          if late then try('ZADD', TURNS, whole(now - TURN + LATE_TURN), ahead) end
           ago = told(ahead)
         end
         left = left - 1
-        if other or left <= 0 then return string.sub(ahead, 1, 1024), (ago or free) and STALLED - (ago or 0) end
+        if other or left <= 0 then return string.sub(ahead, 1, 1024), (ago or free) and TURN - (ago or 0) end
         rank = rank + 1
       end
     end

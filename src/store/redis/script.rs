@@ -12,6 +12,8 @@ use std::sync::LazyLock;
 use redis::{Arg, Cmd};
 use sha1_smol::Sha1;
 
+use crate::lock::backoff::{LATE_TURN, TURN};
+
 /// A script as it is sent.
 pub struct Script {
     /// Without what only people read.
@@ -21,7 +23,11 @@ pub struct Script {
 }
 
 /// All that is done for a lock.
-pub static LOCK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lock.lua")));
+pub static LOCK: LazyLock<Script> = LazyLock::new(|| {
+    let (turn, late) = (TURN.as_millis(), LATE_TURN.as_millis());
+    let numbers = format!("local TURN, LATE_TURN = {turn}, {late}\n");
+    Script::new(&(numbers + include_str!("lock.lua")))
+});
 
 /// Extends an exclusive lock.
 pub static KEEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("keep.lua")));
