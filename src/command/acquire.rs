@@ -23,7 +23,7 @@ pub fn acquire(
 ) -> anyhow::Result<Outcome> {
     let format = args.format;
     let settings = LockSettings::new(&args.lock, &args.output, None, sources, StoreConfig::new)?;
-    settings.place.needs(Feature::Parking, "acquire")?;
+    settings.store.needs(Feature::Parking, "acquire")?;
     let [key] = &settings.keys[..] else {
         let why = "acquire takes one lock; rlock run takes several at once";
         return Err(Failure::about(&settings.keys, Outcome::Usage, why).into());

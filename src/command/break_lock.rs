@@ -42,7 +42,7 @@ struct BreakRequest<'a> {
 
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    reach.place.needs(Feature::Parking, "break")?;
+    reach.store.needs(Feature::Parking, "break")?;
     let name = args.key.as_deref().or(args.name.as_deref());
     let name = name
         .ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
@@ -70,7 +70,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
 
 impl BreakRequest<'_> {
     async fn carry_out(&self) -> anyhow::Result<Outcome> {
-        let nodes = open(&self.key, &self.reach.place, self.reach.limit, None)?;
+        let nodes = open(&self.key, &self.reach)?;
         let looks = observe(&nodes, self.reach.limit, Look::default(), |_| false).await;
         let census = looks.census();
         if !census.is_answered() {

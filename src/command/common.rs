@@ -2,7 +2,6 @@
 //! warnings and events from what the nodes said.
 
 use std::io;
-use std::time::Duration;
 
 use tokio::runtime;
 
@@ -11,10 +10,9 @@ use crate::hold::Nodes;
 use crate::hold::observe::Observations;
 use crate::lock::fault::Faults;
 use crate::lock::key::Key;
-use crate::lock::messages::Copies;
 use crate::lock::quorum::Quorum;
 use crate::report::{Event, Reporter, failures};
-use crate::settings::{LockSettings, StoreConfig};
+use crate::settings::{LockSettings, NodeSettings};
 use crate::store::Store;
 
 /// Runs `work` to its end, on this thread.
@@ -67,21 +65,16 @@ pub(super) fn same_list(key: &Key, nodes: &Nodes, looks: &Observations) -> Resul
 pub(super) fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
     let limit = settings.schedule().node_timeout();
     let stores = settings
-        .place
+        .store
         .open(limit, settings.keys.len(), settings.copies)?;
     let nodes = |key| nodes_of(&stores, key);
     Ok(settings.keys.iter().map(nodes).collect())
 }
 
-/// Opens the nodes of `key`; each exchange takes `limit` at most. Of the writes only those with `copies`
-/// count.
-pub(super) fn open(
-    key: &Key,
-    place: &StoreConfig,
-    limit: Duration,
-    copies: Option<Copies>,
-) -> Result<Nodes, Failure> {
-    Ok(nodes_of(&place.open(limit, 1, copies)?, key))
+/// Opens the nodes of `key`.
+pub(super) fn open(key: &Key, reach: &NodeSettings) -> Result<Nodes, Failure> {
+    let stores = reach.store.open(reach.limit, 1, reach.copies)?;
+    Ok(nodes_of(&stores, key))
 }
 
 /// Returns the nodes of `key`.

@@ -33,11 +33,11 @@ struct Claimed<'a> {
 pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let lock = HeldLock::new(&args.held, sources)?;
     if sources.typed("fence") {
-        lock.reach.place.needs(Feature::Parking, "--fence")?;
+        lock.reach.store.needs(Feature::Parking, "--fence")?;
     }
     // On this machine alone all locks share one counter, and the fence in the environment came with
     // the token.
-    let has_own_fence = lock.reach.place.has(Feature::Parking);
+    let has_own_fence = lock.reach.store.has(Feature::Parking);
     let fence = args.fence.filter(|_| has_own_fence);
     let at_least = args.at_least.unwrap_or_default();
     match block_on(async { Ok(Claimed::open(&lock)?.check(fence, at_least).await) })? {
@@ -49,7 +49,7 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 /// Compare and extend, on a majority.
 pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let mut lock = HeldLock::new(&args.held, sources)?;
-    lock.reach.place.needs(Feature::Parking, "renew")?;
+    lock.reach.store.needs(Feature::Parking, "renew")?;
     let node_timeout = lock.reach.copied(args.held.nodes.node_timeout, args.copies);
     let fit = |ttl: Duration| {
         let options = ScheduleOptions {
@@ -66,7 +66,7 @@ pub fn renew(args: &RenewArgs, sources: &Sources) -> anyhow::Result<Outcome> {
 /// Compare and delete.
 pub fn release(args: &HeldArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let lock = HeldLock::new(args, sources)?;
-    lock.reach.place.needs(Feature::Parking, "release")?;
+    lock.reach.store.needs(Feature::Parking, "release")?;
     block_on(async { Ok(Claimed::open(&lock)?.release().await?) })
 }
 
@@ -74,12 +74,7 @@ impl<'a> Claimed<'a> {
     fn open(lock: &'a HeldLock) -> Result<Self, Failure> {
         Ok(Self {
             lock,
-            nodes: open(
-                &lock.key,
-                &lock.reach.place,
-                lock.reach.limit,
-                lock.reach.copies,
-            )?,
+            nodes: open(&lock.key, &lock.reach)?,
         })
     }
 

@@ -139,10 +139,10 @@ impl Defaults {
             .0
             .values()
             .find(|(_, setting)| Some(setting.name.as_str()) == long);
-        let place = origin
+        let origin = origin
             .map(|(_, setting)| format!("{}: ", setting.origin))
             .unwrap_or_default();
-        Failure::new(Outcome::Config, format!("{place}{}", one_line(error)))
+        Failure::new(Outcome::Config, format!("{origin}{}", one_line(error)))
     }
 
     /// Returns where the value of each option stands.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::store::{FindPlace, copies, node_timeout};
+use super::store::{FindStore, copies, node_timeout};
 use super::{NodeSettings, Sources, StoreConfig, command_name, usage};
 use crate::cli::subcommands::HeldArgs;
 use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs};
@@ -23,7 +23,7 @@ use crate::text::duration;
 /// Settings of the locks, for `run` and `acquire`.
 pub struct LockSettings {
     pub keys: Keys,
-    pub place: StoreConfig,
+    pub store: StoreConfig,
     /// `--wait-replicas`, `--fsync`.
     pub copies: Option<Copies>,
     /// The kind of the lock.
@@ -68,14 +68,14 @@ impl HeldLock {
 }
 
 impl LockSettings {
-    /// Checks what was typed. `command`: the options of `run`; `acquire` has none. `place` is asked
+    /// Checks what was typed. `command`: the options of `run`; `acquire` has none. `find_store` is asked
     /// for the nodes.
     pub fn new(
         args: &LockArgs,
         output: &OutputArgs,
         command: Option<&RunArgs>,
         sources: &Sources,
-        place: FindPlace,
+        find_store: FindStore,
     ) -> Result<Self, Failure> {
         let keys = keys(&args.nodes, &args.keys)?;
         let remains = RemainsOptions {
@@ -140,13 +140,13 @@ impl LockSettings {
                 "--supersede is for one lock: a run of several waits for each in its turn",
             ));
         }
-        let place = place(&args.nodes, sources)?;
+        let store = find_store(&args.nodes, sources)?;
         first(&of_servers)
             .or(first(&of_rlock))
-            .map_or(Ok(()), |(option, feature)| place.needs(feature, option))?;
+            .map_or(Ok(()), |(option, feature)| store.needs(feature, option))?;
         check_remains(remains, &keys, mode, schedule)?;
         let waiting = WaitOptions {
-            quorum: Quorum::of(place.count()),
+            quorum: Quorum::of(store.count()),
             wait,
             schedule,
             restart_guard: args.restart_guard,
@@ -162,7 +162,7 @@ impl LockSettings {
         Ok(Self {
             report: reporter(&keys, output),
             keys,
-            place,
+            store,
             copies: copies(args.copies),
             mode,
             form: args.form,

@@ -22,7 +22,7 @@ pub use defaults::{EffectiveSettings, Row, complete, runs};
 use files::NO_FILE;
 pub use lock::{HeldLock, LockSettings, key, reporter, schedule};
 pub use sources::{Source, Sources, strange_variables};
-use store::FindPlace;
+use store::FindStore;
 pub use store::{NODE_TIMEOUT, NodeSettings, StoreConfig, addresses};
 
 use crate::cli::{LockArgs, RunArgs};
@@ -81,8 +81,8 @@ impl RunSettings {
         Self::with(args, sources, StoreConfig::kind).map(drop)
     }
 
-    fn with(args: RunArgs, sources: &Sources, place: FindPlace) -> Result<Self, Failure> {
-        let lock = LockSettings::new(&args.lock, &args.output, Some(&args), sources, place)?;
+    fn with(args: RunArgs, sources: &Sources, find_store: FindStore) -> Result<Self, Failure> {
+        let lock = LockSettings::new(&args.lock, &args.output, Some(&args), sources, find_store)?;
         let environment = environment(&args.lock, &lock.keys, sources);
         let words = args.words();
         if words.first().is_none_or(|command| command.is_empty()) {

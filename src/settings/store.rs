@@ -137,7 +137,7 @@ fn unfit(why: String) -> Failure {
 }
 
 /// [`StoreConfig::new`], or [`StoreConfig::kind`].
-pub(super) type FindPlace = fn(&NodeArgs, &Sources) -> Result<StoreConfig, Failure>;
+pub(super) type FindStore = fn(&NodeArgs, &Sources) -> Result<StoreConfig, Failure>;
 
 /// Limit for each exchange of a subcommand without a TTL to take a share of.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ const WITH_FSYNC: Duration = Duration::from_millis(2500);
 
 /// The nodes, and the limit for each exchange.
 pub struct NodeSettings {
-    pub place: StoreConfig,
+    pub store: StoreConfig,
     /// Limit for each exchange with one of them.
     pub limit: Duration,
     /// `--wait-replicas` and `--fsync` of `renew`.
@@ -159,7 +159,7 @@ impl NodeSettings {
     /// Checks what was typed.
     pub fn new(args: &NodeArgs, sources: &Sources) -> Result<Self, Failure> {
         Ok(Self {
-            place: StoreConfig::new(args, sources)?,
+            store: StoreConfig::new(args, sources)?,
             limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
             copies: None,
         })

@@ -35,11 +35,11 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         .tries
         .then(|| settings::key(&args.nodes, trial::NAME))
         .transpose()?;
-    let grant = reach.place.grant(&keys)?;
+    let grant = reach.store.grant(&keys)?;
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let mut report = block_on(async {
-        let stores = reach.place.open(limit, 1, None)?;
+        let stores = reach.store.open(limit, 1, None)?;
         let plan = Plan {
             keys,
             nodes: stores.len(),

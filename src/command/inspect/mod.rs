@@ -65,7 +65,7 @@ pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome>
     let selection = Selection::new(args)?;
     if !selection.patterns.is_empty() {
         reach
-            .place
+            .store
             .needs(Feature::Listing, "inspect without a lock's name")?;
     }
     let form = args
@@ -140,7 +140,7 @@ impl View {
         selection: &Selection,
         with_line: bool,
     ) -> anyhow::Result<Self> {
-        let stores = reach.place.open(reach.limit, AT_ONCE, None)?;
+        let stores = reach.store.open(reach.limit, AT_ONCE, None)?;
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;
         if unread.len() > Quorum::of(stores.len()).tolerated() {

@@ -69,7 +69,7 @@ pub(super) fn of(settings: &Rc<RunSettings>, args: RunArgs, sources: Sources) ->
 /// Whether a guard gives these locks back. One on this machine ends with the guard, which has its
 /// descriptor. With --lock-delay the lock outlasts a killed rlock.
 pub(super) fn gives_back(lock: &LockSettings) -> bool {
-    lock.place.has(Feature::Parking) && lock.schedule().term().lock_delay().is_zero()
+    lock.store.has(Feature::Parking) && lock.schedule().term().lock_delay().is_zero()
 }
 
 /// Returns the run whose command the guard has killed, and which ran since then.

@@ -4,7 +4,7 @@
 //! Only texts are known here. Whether a name is an option and a text is a value of it, `defaults`
 //! asks clap.
 
-mod places;
+mod candidates;
 mod text;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::exit::{Failure, Outcome};
 use crate::secret;
 use crate::text::{escape, nearest};
 
-pub use places::NO_FILE;
+pub use candidates::NO_FILE;
 
 /// The configuration files of a run as one: the settings of a later file stand behind those of the
 /// earlier ones.
@@ -72,8 +72,8 @@ impl Config {
     /// Reads the file that `--config` names, or the standard ones.
     pub fn read(named: Option<&Path>) -> Result<Self, Failure> {
         let mut whole = Self::default();
-        for place in places::of(named) {
-            let Some(contents) = place.read()? else {
+        for candidate in candidates::of(named) {
+            let Some(contents) = candidate.read()? else {
                 continue;
             };
             let known = whole.settings.len();

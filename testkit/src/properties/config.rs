@@ -59,7 +59,7 @@ pub fn hold(input: &[u8]) {
         Command::Acquire(args) => {
             let args = *args.0;
             LockSettings::new(&args.lock, &args.output, None, sources, StoreConfig::new)
-                .map(|lock| place(&lock.place))
+                .map(|lock| store(&lock.store))
         }
         Command::Renew(args) => held(&args.held, sources),
         Command::Release(args) => held(&args, sources),
@@ -90,7 +90,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     let settings = RunSettings::new(args, sources)?;
     assert!(!settings.argv.is_empty() && !settings.argv[0].is_empty());
     assert_eq!(settings.lock.schedule().ttl(), ttl);
-    place(&settings.lock.place);
+    store(&settings.lock.store);
     let variable = |name| {
         settings
             .environment
@@ -100,7 +100,7 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
     };
     let text = |name| variable(name).map(|value| value.into_string().expect("text in, text out"));
     assert!(text("RLOCK_TTL").is_none_or(|shown| duration::parse(&shown) == Ok(ttl)));
-    let StoreConfig::Servers(servers) = &settings.lock.place else {
+    let StoreConfig::Servers(servers) = &settings.lock.store else {
         return Ok(());
     };
     for way in servers.iter().filter(|_| has_file) {
@@ -133,15 +133,15 @@ fn run(args: RunArgs, contents: &str, sources: &Sources) -> Result<(), Failure> 
 }
 
 fn held(args: &HeldArgs, sources: &Sources) -> Result<(), Failure> {
-    HeldLock::new(args, sources).map(|lock| place(&lock.reach.place))
+    HeldLock::new(args, sources).map(|lock| store(&lock.reach.store))
 }
 
 fn reach(args: &NodeArgs, sources: &Sources) -> Result<(), Failure> {
-    NodeSettings::new(args, sources).map(|reach| place(&reach.place))
+    NodeSettings::new(args, sources).map(|reach| store(&reach.store))
 }
 
-fn place(place: &StoreConfig) {
-    let StoreConfig::Servers(servers) = place else {
+fn store(store: &StoreConfig) {
+    let StoreConfig::Servers(servers) = store else {
         return;
     };
     assert!((1..=9).contains(&servers.len()));
