@@ -190,7 +190,7 @@ impl Claimant for Acquirer<'_> {
         self.which = lock;
     }
 
-    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+    fn claim(&mut self, ticket: Option<Ticket>, guarded: Option<Duration>) -> Claim {
         let now = SystemTime::now();
         let token = Token::fresh();
         self.asked = Some(clock::now());
@@ -203,7 +203,7 @@ impl Claimant for Acquirer<'_> {
             details: self.details(now).fitted(),
             fence_hint: fence::hint(now),
             term: self.lock.schedule().term(),
-            min_uptime,
+            guarded,
             ticket,
             index: self
                 .lock

@@ -71,12 +71,12 @@ impl Attempt {
             let answer = nodes[index].acquire(&claim);
             Box::pin(async move { (index, Reply::Answer(begun, Box::new(answer.await))) })
         };
-        let min_uptime = claim.min_uptime.unwrap_or_default();
+        let guarded = claim.guarded.unwrap_or_default();
         let terms = ballot::Rules {
             token: claim.token,
             schedule,
             guard,
-            min_uptime,
+            guarded,
         };
         Ok(Self {
             nodes: nodes.clone(),
@@ -274,7 +274,7 @@ impl Attempt {
             rank: ballot.rank(),
             longest_ttl: ballot.longest_ttl(),
             refusals,
-            no_uptime: ballot
+            unguarded: ballot
                 .unguarded()
                 .map(|(node, why)| (name(node), why.to_owned())),
             no_queue: ballot

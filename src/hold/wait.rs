@@ -111,7 +111,7 @@ impl<T: Claimant> Driver<'_, T> {
         cancelled: &mut impl AsyncFnMut() -> C,
     ) -> anyhow::Result<ControlFlow<Waited<T::Outer, C>, Option<WaitEvent>>> {
         match action {
-            WaitAction::Try { ticket, min_uptime } => self.start(ticket.as_ref(), min_uptime)?,
+            WaitAction::Try { ticket, guarded } => self.start(ticket.as_ref(), guarded)?,
             WaitAction::CountNow => {
                 let tried = self
                     .attempt
@@ -160,9 +160,9 @@ impl<T: Claimant> Driver<'_, T> {
         Ok(ControlFlow::Continue(None))
     }
 
-    fn start(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>) -> io::Result<()> {
+    fn start(&mut self, ticket: Option<&Ticket>, guarded: Option<Duration>) -> io::Result<()> {
         let options = self.waiting.options();
-        let claim = self.claimant.claim(ticket.cloned(), min_uptime);
+        let claim = self.claimant.claim(ticket.cloned(), guarded);
         self.leaving =
             ticket.map(|ticket| claim.release(QueueAction::Leave(ticket.waiter.clone())));
         self.attempt = Some(Attempt::start(
@@ -260,7 +260,7 @@ pub trait Claimant {
 
     /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now
     /// on.
-    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim;
+    fn claim(&mut self, ticket: Option<Ticket>, guarded: Option<Duration>) -> Claim;
 
     /// Hears that the last claim is undone: no key of it is left.
     fn undone(&mut self);

@@ -29,9 +29,9 @@ pub struct Claim {
     pub fence_hint: u64,
     /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
-    /// Uptime that a node must have to grant; `None`: the node is not asked for its server's
-    /// identity.
-    pub min_uptime: Option<Duration>,
+    /// Time for which a node must have forgotten no lock to grant; `None`: the node is not asked for
+    /// its server's identity.
+    pub guarded: Option<Duration>,
     /// The waiter's place in the queue; `None` if it has not waited.
     pub ticket: Option<Ticket>,
     /// Index from which a node looks for a free slot; of a lock that was won, the index of the
@@ -360,67 +360,22 @@ pub enum Form {
     Redisson,
 }
 
-/// A server's identity, from INFO.
+/// A server's identity, as far as it tells.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerIdentity {
-    /// Seconds since it started, cut to whole ones. Of a server that became the primary later:
-    /// since then, as its sentinels say.
-    pub uptime: u64,
-    /// Whether a failover has made it the primary since it started.
-    pub is_promoted: bool,
-    /// Its process: new with every start.
-    pub run_id: String,
-    /// Its data set: the same on a replica.
-    pub replication_id: String,
+    /// Time for which it has certainly forgotten no lock.
+    pub remembers: Duration,
+    /// The event at which it may have forgotten some: `restarted`.
+    pub event: &'static str,
+    /// Texts that no independent server has too; with the words for one that has.
+    pub marks: Vec<(String, &'static str)>,
 }
 
 impl ServerIdentity {
-    /// Returns how two nodes share a server or its data, if they do.
-    ///
-    /// Redlock's proof needs votes that fail one by one; a replica has its primary's vote a second
-    /// time, and after a failover perhaps without the last writes.
+    /// Returns how two nodes share a server or its data, if they do. Redlock's proof needs votes
+    /// that fail one by one.
     pub fn shared_with(&self, other: &Self) -> Option<&'static str> {
-        let same = |a: &str, b: &str| !a.is_empty() && a == b;
-        if same(&self.run_id, &other.run_id) {
-            Some("is the same server as")
-        } else if same(&self.replication_id, &other.replication_id) {
-            Some("has the same data as, being a replica of or with,")
-        } else {
-            None
-        }
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn identity(run_id: &str, replication_id: &str) -> ServerIdentity {
-        ServerIdentity {
-            uptime: 9,
-            is_promoted: false,
-            run_id: run_id.to_owned(),
-            replication_id: replication_id.to_owned(),
-        }
-    }
-
-    #[test]
-    fn a_server_met_twice_and_a_replica_are_no_independent_nodes() {
-        assert_eq!(identity("a", "x").shared_with(&identity("b", "y")), None);
-        assert!(
-            identity("a", "x")
-                .shared_with(&identity("a", "x"))
-                .is_some_and(|how| how.contains("same server"))
-        );
-        assert!(
-            identity("a", "x")
-                .shared_with(&identity("b", "x"))
-                .is_some_and(|how| how.contains("replica"))
-        );
-    }
-
-    #[test]
-    fn servers_that_tell_nothing_of_themselves_are_not_the_same() {
-        assert_eq!(identity("", "").shared_with(&identity("", "")), None);
+        let shared = self.marks.iter().find(|mark| other.marks.contains(mark));
+        shared.map(|(_, words)| *words)
     }
 }

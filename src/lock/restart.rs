@@ -25,7 +25,7 @@ pub enum RestartGuard {
 }
 
 impl RestartGuard {
-    /// M: least uptime of a node that may grant. `longest_ttl` is our own, or that of a holder met,
+    /// M: time for which a node that may grant has forgotten no lock. `longest_ttl` is our own, or that of a holder met,
     /// if longer.
     pub fn span(self, nodes: usize, longest_ttl: Duration) -> Duration {
         match self {
@@ -36,61 +36,41 @@ impl RestartGuard {
         }
     }
 
-    /// Whether a node that hides its uptime is refused: a user who named a duration relies on it.
-    pub fn requires_uptime(self) -> bool {
+    /// Whether a node that does not tell when it restarted is refused: a user who named a duration relies on it.
+    pub fn is_strict(self) -> bool {
         matches!(self, Self::For(span) if !span.is_zero())
-    }
-}
-
-/// Returns the least uptime, in whole seconds as in INFO, with which a node counts under a guard of
-/// `span`; 0 if any does.
-///
-/// One second more than the span: INFO subtracts two times that are both cut to seconds.
-pub fn least_uptime(span: Duration) -> u64 {
-    let whole = span
-        .as_secs()
-        .saturating_add(u64::from(span.subsec_nanos() > 0));
-    if whole == 0 {
-        0
-    } else {
-        whole.saturating_add(1)
     }
 }
 
 /// A node that does not count yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restarted {
-    /// Time since it started.
-    pub uptime: Duration,
+    /// The event at which it may have forgotten locks: `restarted`.
+    pub event: &'static str,
+    /// Time since then.
+    pub remembers: Duration,
     /// Time until it counts.
     pub left: Duration,
-    /// Whether it became the primary then, and had started before.
-    pub is_promoted: bool,
 }
 
 impl Restarted {
-    /// A node that has been up for `uptime` seconds, under a guard of `span`.
-    pub fn new(uptime: u64, span: Duration) -> Self {
-        let left = least_uptime(span).saturating_sub(uptime);
+    /// A node that may have forgotten locks at `event`, `remembers` ago, under a guard of `span`.
+    pub fn new(event: &'static str, remembers: Duration, span: Duration) -> Self {
         Self {
-            uptime: Duration::from_secs(uptime),
-            left: Duration::from_secs(left),
-            is_promoted: false,
+            event,
+            remembers,
+            left: span.saturating_sub(remembers),
         }
     }
 }
 
 impl fmt::Display for Restarted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [uptime, left] = [self.uptime, self.left].map(duration::show);
-        let event = if self.is_promoted {
-            "became the primary"
-        } else {
-            "restarted"
-        };
+        let [ago, left] = [self.remembers, self.left].map(duration::show_rounded);
         write!(
             f,
-            "it {event} {uptime} ago and may have forgotten locks; it counts again in {left} (restart guard)"
+            "it {} {ago} ago and may have forgotten locks; it counts again in {left} (restart guard)",
+            self.event
         )
     }
 }
@@ -109,13 +89,5 @@ mod tests {
             RestartGuard::For(seconds(2)).span(1, seconds(90)),
             seconds(2)
         );
-    }
-
-    #[test]
-    fn a_second_more_is_asked_for_since_uptimes_are_cut_to_seconds() {
-        assert_eq!(least_uptime(Duration::from_secs(30)), 31);
-        assert_eq!(least_uptime(Duration::from_millis(1500)), 3);
-        assert_eq!(least_uptime(Duration::ZERO), 0);
-        assert_eq!(least_uptime(Duration::MAX), u64::MAX);
     }
 }

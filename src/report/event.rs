@@ -423,9 +423,10 @@ fn of_wait(notice: &Notice) -> Told {
             warning("silent", holder(occupant).into(), words)
         }
         Notice::Refused(refusal) => refused(&refusal.name, &refusal.fault),
-        Notice::NoUptime { node, why } => {
-            let words =
-                format!("{node}: INFO is refused, so a restart of this node goes unseen: {why}");
+        Notice::Unguarded { node, why } => {
+            let words = format!(
+                "{node}: it does not tell when it started, so a restart of it goes unseen: {why}"
+            );
             warning("unguarded", at_node(node, why).into(), words)
         }
         Notice::NoQueue { node, why } => {

@@ -287,14 +287,14 @@ fn a_node_that_may_not_say_is_told_of_once_and_refused_if_a_duration_was_given()
         .command(["echo", "ran"])
         .code(0)
         .printed(&["ran"])
-        .said(&["INFO is refused", "restart"]);
+        .said(&["does not tell when it started", "INFO: ", "restart"]);
     nodes[0].cli(&["SET", "job", "theirs"]);
     nodes[1].cli(&["SET", "job", "theirs"]);
     run("auto")
         .args(["--wait", "0.6"])
         .command(["true"])
         .code(75)
-        .mentions(&["INFO is refused", "busy"]);
+        .mentions(&["does not tell when it started", "INFO: ", "busy"]);
     nodes.cli(&["DEL", "job"]);
     run("off")
         .command(["echo", "ran"])

@@ -31,7 +31,7 @@ impl Claimant for Waiter<'_> {
         self.lock = lock;
     }
 
-    fn claim(&mut self, ticket: Option<Ticket>, min_uptime: Option<Duration>) -> Claim {
+    fn claim(&mut self, ticket: Option<Ticket>, guarded: Option<Duration>) -> Claim {
         let token = random_token();
         let number = self.client.locks[self.lock];
         if self.for_command {
@@ -59,7 +59,7 @@ impl Claimant for Waiter<'_> {
             details: client.details(self.for_command),
             fence_hint: fence::hint(client.wall()),
             term: client.settings.schedule.term(),
-            min_uptime,
+            guarded,
             ticket,
             index: client
                 .mode

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rlock::lock::instant::Instant;
-use rlock::lock::key::Derived;
+use rlock::store::redis::names::Derived;
 
 use super::World;
 use crate::command;

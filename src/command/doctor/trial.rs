@@ -57,7 +57,7 @@ fn claim(term: Term, nodes: usize) -> Claim {
         details: details.fitted(),
         fence_hint: fence::hint(now),
         term,
-        min_uptime: None,
+        guarded: None,
         ticket: None,
         index: 0,
         is_exact: false,

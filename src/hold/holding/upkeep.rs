@@ -62,7 +62,7 @@ impl Holding {
     pub(super) fn pause_after_failure(&self, node: usize, now: Instant) -> Duration {
         let short = pause(self.schedule);
         let (schedule, upkeep) = (self.schedule, &self.upkeep[node]);
-        let guarded = self.claim.min_uptime.unwrap_or_default();
+        let guarded = self.claim.guarded.unwrap_or_default();
         let may_restart = upkeep.lost_since.is_some_and(|since| now < since + guarded);
         let at_ease = self.stage == Stage::Keeping && now < schedule.renew_at(self.deadline());
         if at_ease && !may_restart {

@@ -22,7 +22,7 @@ use super::messages::{Answer, ServerIdentity, ServerInfo, Vote};
 use super::occupant::Occupant;
 use super::queue::QueuePosition;
 use super::quorum::Quorum;
-use super::restart::{self, RestartGuard};
+use super::restart::RestartGuard;
 use super::schedule::Schedule;
 use super::token::Token;
 pub use tally::{Blocked, Reason, Tally};
@@ -36,8 +36,8 @@ pub struct Rules {
     pub schedule: Schedule,
     /// The restart guard that the user chose.
     pub guard: RestartGuard,
-    /// The uptime that the nodes were asked to have.
-    pub min_uptime: Duration,
+    /// Time for which the nodes were asked to have forgotten nothing.
+    pub guarded: Duration,
 }
 
 /// The votes so far.
@@ -174,12 +174,12 @@ impl Ballot {
     /// Discounts the grants of nodes that restarted too short a time ago. A holder that was met may
     /// have a longer lease than any that the nodes were asked to allow for.
     fn discount_restarted(&mut self) {
-        let least = restart::least_uptime(self.guarded_span());
+        let span = self.guarded_span();
         for node in 0..self.votes.len() {
             if matches!(self.state(node), VoteState::Granted(_))
                 && self
                     .identity(node)
-                    .is_some_and(|identity| identity.uptime < least)
+                    .is_some_and(|identity| identity.remembers < span)
             {
                 self.votes[node].discounted = Some(Discount::Restarted);
             }
@@ -411,7 +411,7 @@ impl Ballot {
         self.rules
             .guard
             .span(self.votes.len(), self.longest_ttl())
-            .max(self.rules.min_uptime)
+            .max(self.rules.guarded)
     }
 
     fn identity(&self, node: usize) -> Option<&ServerIdentity> {

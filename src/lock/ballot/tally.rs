@@ -191,9 +191,9 @@ impl Ballot {
         blocker.occupant().filter(|_| votes >= self.quorum.needed())
     }
 
-    /// Returns a node that may not tell its uptime and counts all the same, with its words.
+    /// Returns a node that may not tell when it restarted and counts all the same, with its words.
     pub fn unguarded(&self) -> Option<(usize, &str)> {
-        if self.rules.guard.requires_uptime() || self.guarded_span().is_zero() {
+        if self.rules.guard.is_strict() || self.guarded_span().is_zero() {
             return None;
         }
         self.votes
@@ -210,12 +210,12 @@ impl Ballot {
         (0..self.votes.len()).filter_map(|node| Some((node, self.refusal(node)?)))
     }
 
-    /// Whether node `node` refuses us: the vote itself, or INFO, on which `--restart-guard DUR`
+    /// Whether node `node` refuses us: the vote itself, or its identity, on which `--restart-guard DUR`
     /// relies.
     pub(super) fn refuses(&self, node: usize) -> bool {
         let vote = &self.votes[node];
         matches!(&vote.reply, Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Refused)
-            || matches!(vote.server, ServerInfo::Forbidden(_)) && self.rules.guard.requires_uptime()
+            || matches!(vote.server, ServerInfo::Forbidden(_)) && self.rules.guard.is_strict()
     }
 
     fn refusal(&self, node: usize) -> Option<Fault> {
@@ -223,7 +223,7 @@ impl Ballot {
         match (&vote.reply, &vote.server) {
             _ if !self.refuses(node) => None,
             (_, ServerInfo::Forbidden(why)) => {
-                let why = format!("--restart-guard cannot see whether it restarted: INFO: {why}");
+                let why = format!("--restart-guard cannot see whether it restarted: {why}");
                 Some(Fault::new(FaultKind::Refused, why))
             }
             (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
@@ -307,14 +307,10 @@ impl Ballot {
         let is_young = matches!(vote.reply, Some(NodeReply::Restarted))
             || vote.discounted == Some(Discount::Restarted);
         is_young.then(|| {
-            let (uptime, is_promoted) = self
+            let (event, remembers) = self
                 .identity(node)
-                .map(|it| (it.uptime, it.is_promoted))
-                .unwrap_or_default();
-            Restarted {
-                is_promoted,
-                ..Restarted::new(uptime, self.guarded_span())
-            }
+                .map_or(("restarted", Duration::ZERO), |it| (it.event, it.remembers));
+            Restarted::new(event, remembers, self.guarded_span())
         })
     }
 }

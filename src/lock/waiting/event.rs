@@ -42,11 +42,11 @@ pub enum Unjoined {
 /// An action to take. Several are taken in their order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WaitAction {
-    /// Start an attempt with this place in the queue. `min_uptime`: uptime that each node must
+    /// Start an attempt with this place in the queue. `guarded`: uptime that each node must
     /// have; `None`: do not ask.
     Try {
         ticket: Option<Ticket>,
-        min_uptime: Option<Duration>,
+        guarded: Option<Duration>,
     },
     /// Count the votes that the attempt has by now, and report [`WaitEvent::Tried`].
     CountNow,
@@ -99,7 +99,7 @@ pub struct Tried {
     /// The nodes that refuse us.
     pub refusals: Faults,
     /// A node that denies INFO and is used all the same, and why.
-    pub no_uptime: Option<(String, String)>,
+    pub unguarded: Option<(String, String)>,
     /// A node that denies the queue's commands, and why.
     pub no_queue: Option<(String, String)>,
     /// A node that denies the subscription to wake-ups.

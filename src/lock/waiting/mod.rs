@@ -257,10 +257,10 @@ impl Waiting {
         let nodes = self.options.quorum.total();
         let span = self.options.restart_guard.span(nodes, self.longest_ttl);
         // A single node is not compared with others, so without a guard it is not asked what it is.
-        let min_uptime = (nodes > 1 || !span.is_zero()).then_some(span);
+        let guarded = (nodes > 1 || !span.is_zero()).then_some(span);
         WaitAction::Try {
             ticket: self.ticket.clone(),
-            min_uptime,
+            guarded,
         }
     }
 

@@ -26,7 +26,7 @@ pub enum Notice {
     /// A node refuses rlock; a majority of the others answers.
     Refused(NodeFault),
     /// A node denies INFO, so its restarts are invisible.
-    NoUptime { node: String, why: String },
+    Unguarded { node: String, why: String },
     /// A node denies the queue's commands.
     NoQueue { node: String, why: String },
     /// A node denies the subscription to wake-ups.
@@ -69,8 +69,8 @@ impl Notices {
     /// Returns what an attempt tells of single nodes.
     pub(super) fn of_attempt(&mut self, tried: &Tried) -> Vec<Notice> {
         let mut said = vec![];
-        if let Some((node, why)) = tried.no_uptime.clone() {
-            said.extend(self.once(Notice::NoUptime { node, why }));
+        if let Some((node, why)) = tried.unguarded.clone() {
+            said.extend(self.once(Notice::Unguarded { node, why }));
         }
         // Any other end of the wait names the nodes that gave no vote. `of_split` reports them if
         // the wait goes on.

@@ -40,7 +40,7 @@ fn claim(mode: Mode) -> Claim {
         },
         fence_hint: 7,
         term: schedule.unwrap().term(),
-        min_uptime: None,
+        guarded: None,
         ticket: None,
         index: mode.number().map_or(0, |slots| fastrand::u16(1..=slots)),
         is_exact: false,

@@ -6,8 +6,9 @@
 
 use super::address::HostKind;
 use super::locator::Way;
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::store::examine::Rights;
+use crate::store::redis::names::Derived;
 
 /// A right that rlock uses.
 pub struct Right {

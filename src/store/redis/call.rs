@@ -5,10 +5,11 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::script::{self, LOCK, Script};
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
 use crate::store::redis::locator::Slot;
+use crate::store::redis::names::Derived;
 
 /// Shortest time for which a fence counter is kept after its last use.
 pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);

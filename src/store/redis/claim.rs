@@ -1,15 +1,17 @@
 //! The request for a lock as a call of a script, and the one in its place for a server that has
 //! just become the primary.
 
+use std::time::Duration;
+
 use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock};
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::lock::messages::Claim;
 use crate::lock::queue::Ticket;
-use crate::lock::restart;
 use crate::lock::token::Token;
 use crate::store::redis::locator::Site;
+use crate::store::redis::names::Derived;
 
 /// Uptime in seconds that no server has. A request for it tells the lock's holder and keeps the
 /// waiter's place, and is refused where the lock is free.
@@ -30,18 +32,34 @@ impl ForYoung {
     }
 }
 
+/// Returns the least uptime, in whole seconds as in INFO, of a server that has been up for `span`; 0
+/// for a span of zero. One second more than the span: INFO subtracts two times that are both cut to
+/// seconds.
+fn least_uptime(span: Duration) -> u64 {
+    let whole = span
+        .as_secs()
+        .saturating_add(u64::from(span.subsec_nanos() > 0));
+    if whole == 0 {
+        0
+    } else {
+        whole.saturating_add(1)
+    }
+}
+
+/// Returns the time that a server has certainly been up which tells this uptime, in seconds.
+pub(super) fn proven(uptime: u64) -> Duration {
+    Duration::from_secs(uptime.saturating_sub(1))
+}
+
 /// Returns the request.
 pub(super) fn usual(key: &Key, claim: &Claim) -> Cmd {
-    command(key, claim, claim.min_uptime.map(restart::least_uptime))
+    command(key, claim, claim.guarded.map(least_uptime))
 }
 
 /// Returns the request for a server that became the primary too short a time ago; `None` if none
 /// can be too young.
 pub(super) fn for_young(key: &Key, claim: &Claim) -> Option<ForYoung> {
-    let least_age = claim
-        .min_uptime
-        .map(restart::least_uptime)
-        .filter(|least| *least > 0)?;
+    let least_age = claim.guarded.map(least_uptime).filter(|least| *least > 0)?;
     Some(ForYoung {
         least_age,
         command: command(key, claim, Some(NEVER)),
@@ -84,4 +102,21 @@ fn command(key: &Key, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
         .arg(flag(claim.details.as_redisson))
         .arg(newest);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_more_is_asked_for_since_uptimes_are_cut_to_seconds() {
+        assert_eq!(least_uptime(Duration::from_secs(30)), 31);
+        assert_eq!(least_uptime(Duration::from_millis(1500)), 3);
+        assert_eq!(least_uptime(Duration::ZERO), 0);
+        assert_eq!(least_uptime(Duration::MAX), u64::MAX);
+        for span in [0, 1, 999, 1000, 1500, 30_000].map(Duration::from_millis) {
+            let least = least_uptime(span);
+            assert!(proven(least) >= span && (least == 0 || proven(least - 1) < span));
+        }
+    }
 }

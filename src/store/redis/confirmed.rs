@@ -4,6 +4,7 @@
 //! what it was sent when it resumes, though another has taken over. So each reply is followed by
 //! the question whether its server still is the one.
 
+use crate::store::redis::claim::proven;
 use crate::store::redis::locator::{Confirmation, Locator, Source};
 use crate::store::{Answer, Fault, FaultKind, Renewal, ServerInfo, Vote};
 
@@ -16,11 +17,11 @@ pub(super) async fn answer(
 ) -> Answer {
     let Some(source) = source else { return answer };
     if let (ServerInfo::Told(identity), Some(age)) = (&mut answer.server, source.site.age())
-        && age.as_secs() < identity.uptime
+        && proven(age.as_secs()) < identity.remembers
     {
         // A server that has just become the primary may lack the last writes, as one that has just
         // started.
-        (identity.uptime, identity.is_promoted) = (age.as_secs(), true);
+        (identity.remembers, identity.event) = (proven(age.as_secs()), "became the primary");
     }
     if matches!(answer.vote, Vote::Granted { .. }) {
         answer.vote = grant(answer.vote, locator.confirm(source).await);

@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 use super::acl::{Lack, Right};
 use super::locator::{Naming, Survey};
 use super::probe::Probe;
+use super::reply;
 use crate::lock::messages::ServerIdentity;
-use crate::lock::restart::{self, Restarted};
+use crate::lock::restart::Restarted;
 use crate::lock::schedule::{millis_up, shortest_surviving};
 use crate::store::examine::{Examination, Finding, Plan, Weight, another_time, slowness};
+use crate::store::redis::claim::proven;
 use crate::text::duration;
 use crate::text::table::Column;
 
@@ -149,14 +151,14 @@ impl Server<'_> {
     }
 
     fn has_restarted(&self) -> Option<Finding> {
-        let (uptime, span) = (self.uptime()?, self.plan.guarded());
-        let what = Restarted::new(uptime, span).to_string();
-        (uptime < restart::least_uptime(span)).then(|| Finding::new(Weight::NoVote, what, "wait"))
+        let (remembers, span) = (proven(self.uptime()?), self.plan.guarded());
+        let what = Restarted::new("restarted", remembers, span).to_string();
+        (remembers < span).then(|| Finding::new(Weight::NoVote, what, "wait"))
     }
 
     fn has_taken_over(&self) -> Option<Finding> {
         let age = self.probe.watched.as_ref()?.0.age()?;
-        let is_young = self.plan.guard.requires_uptime() && age < self.plan.guarded();
+        let is_young = self.plan.guard.is_strict() && age < self.plan.guarded();
         let what = format!(
             "it became the primary {} ago, and grants nothing yet (restart guard)",
             duration::show_rounded(age)
@@ -306,13 +308,9 @@ impl Server<'_> {
     }
 
     fn identity(&self) -> ServerIdentity {
-        let owned = |name| self.field(name).unwrap_or_default().to_owned();
-        ServerIdentity {
-            uptime: self.uptime().unwrap_or_default(),
-            is_promoted: false,
-            run_id: owned("run_id"),
-            replication_id: owned("master_replid"),
-        }
+        let field = |name| self.field(name).unwrap_or_default();
+        let uptime = self.uptime().unwrap_or_default();
+        reply::identity(uptime, field("run_id"), field("master_replid"))
     }
 
     /// Returns its row of the table, behind name and version.

@@ -25,6 +25,7 @@ mod exchange;
 pub mod listeners;
 pub mod locator;
 mod metered;
+pub mod names;
 mod pool;
 mod probe;
 mod redisson;
@@ -48,13 +49,14 @@ use super::{
     Answer, Claim, Fault, FaultKind, Heal, Hint, Keep, Look, Node, Pending, Queue, QueueAction,
     Release, ReleaseReply, Renewal, TakeAway, Vote, Wakes,
 };
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::Copies;
 use crate::lock::observation::Observation;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::redis::names::Derived;
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
 use call::{fence_life, flag, in_queue, millis, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};

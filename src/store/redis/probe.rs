@@ -12,10 +12,11 @@ use super::connect::{Client, Connector};
 use super::connection::REPLY_LIMIT;
 use super::{reply, script, stranger};
 use crate::clock;
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::lock::token::Token;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::redis::locator::{Locator, Primary, Survey};
+use crate::store::redis::names::Derived;
 use crate::store::{Denied, Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.

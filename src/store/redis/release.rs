@@ -5,11 +5,12 @@ use redis::Cmd;
 use super::call::{Least, OF_MEMBERS, QUEUE_LIFE, flag, in_queue, millis, of_script, on_lock};
 use super::redisson;
 use super::script::{FREE, FREE_MEMBER};
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::lock::last::{Note, RUN_LIFE};
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
+use crate::store::redis::names::Derived;
 use crate::store::{Parked, QueueAction, Release};
 
 /// Returns the request for `release`.

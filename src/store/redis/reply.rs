@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
+use super::claim::proven;
 use super::error::NAME_THE_PRIMARY;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
@@ -118,16 +119,33 @@ fn server_info(about: &Value) -> Option<ServerInfo> {
     Some(match array(about)? {
         [] => ServerInfo::None,
         [word, why] if text(word)? == "forbidden" => {
-            ServerInfo::Forbidden(escape::short(text(why)?))
+            ServerInfo::Forbidden(format!("INFO: {}", escape::short(text(why)?)))
         }
-        [uptime, run_id, replication_id] => ServerInfo::Told(ServerIdentity {
-            uptime: text(uptime)?.parse().ok()?,
-            is_promoted: false,
-            run_id: text(run_id)?.to_owned(),
-            replication_id: text(replication_id)?.to_owned(),
-        }),
+        [uptime, run_id, replication_id] => ServerInfo::Told(identity(
+            text(uptime)?.parse().ok()?,
+            text(run_id)?,
+            text(replication_id)?,
+        )),
         _ => return None,
     })
+}
+
+/// Returns the identity that a server's INFO tells: its uptime in seconds, and the marks of its
+/// process and its data. The first is new with every start, and replicas have the second too.
+pub(super) fn identity(uptime: u64, run_id: &str, replication_id: &str) -> ServerIdentity {
+    let marks = [
+        (run_id, "is the same server as"),
+        (
+            replication_id,
+            "has the same data as, being a replica of or with,",
+        ),
+    ];
+    let told = marks.into_iter().filter(|(mark, _)| !mark.is_empty());
+    ServerIdentity {
+        remembers: proven(uptime),
+        event: "restarted",
+        marks: told.map(|(mark, words)| (mark.to_owned(), words)).collect(),
+    }
 }
 
 fn queue_position(place: &Value) -> Option<QueuePosition> {
@@ -412,6 +430,17 @@ mod tests {
             Value::Array(Vec::new()),
             Value::Array(place),
         ])
+    }
+
+    #[test]
+    fn a_server_met_twice_and_a_replica_are_no_independent_nodes() {
+        let shared = |(run_id, data), (other, others)| {
+            identity(9, run_id, data).shared_with(&identity(9, other, others))
+        };
+        assert_eq!(shared(("a", "x"), ("b", "y")), None);
+        assert!(shared(("a", "x"), ("a", "x")).is_some_and(|how| how.contains("same server")));
+        assert!(shared(("a", "x"), ("b", "x")).is_some_and(|how| how.contains("replica")));
+        assert_eq!(shared(("", ""), ("", "")), None);
     }
 
     #[test]

@@ -12,8 +12,9 @@ use redis::Value;
 use super::connect::{Client, Connector};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::key::{Derived, Key};
+use crate::lock::key::Key;
 use crate::store::redis::locator::Locator;
+use crate::store::redis::names::Derived;
 use crate::store::{Fault, FaultKind, Page, Pages};
 use crate::text::duration;
 

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use rlock::lock::key::{Derived, Key};
+use rlock::lock::key::Key;
+use rlock::store::redis::names::Derived;
 
 use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use rlock::lock::blocker::Reservation;
 use rlock::lock::details::LARGEST_VALUE;
-use rlock::lock::key::{Derived, Key};
+use rlock::lock::key::Key;
 use rlock::lock::occupant::{Occupant, RawValue};
 use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
 use rlock::lock::token::Token;
+use rlock::store::redis::names::Derived;
 use rlock::text::duration;
 
 use super::{is_fit_to_be_shown, shown};

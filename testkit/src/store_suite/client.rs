@@ -66,7 +66,7 @@ impl Client {
             details,
             fence_hint: fence::hint(SystemTime::now()),
             term: term(LONG),
-            min_uptime: None,
+            guarded: None,
             ticket: None,
             index: u16::from(mode.number().is_some()),
             is_exact: false,

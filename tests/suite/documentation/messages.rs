@@ -109,7 +109,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         &["run", "run_async", "cannot_start"],
         "a part",
     ),
-    ("lock/messages.rs", &["shared_with"], "a part"),
+    ("store/redis/reply.rs", &["identity"], "a part"),
     (
         "lock/occupant.rs",
         &["describe", "brief", "end", "named", "fmt"],

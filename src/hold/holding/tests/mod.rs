@@ -286,7 +286,7 @@ async fn hold_guarded(
         details: Details::default(),
         fence_hint: 100,
         term: schedule.term(),
-        min_uptime: guard,
+        guarded: guard,
         ticket: None,
         index: 0,
         is_exact: false,

@@ -6,7 +6,6 @@ use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
 use crate::lock::messages::ServerIdentity;
-use crate::lock::messages::tests::identity;
 use crate::lock::occupant::OccupantKind;
 use crate::lock::schedule::ScheduleOptions;
 
@@ -33,7 +32,7 @@ fn rules(guard: RestartGuard) -> Rules {
         token: Token::fresh(),
         schedule,
         guard,
-        min_uptime: Duration::ZERO,
+        guarded: Duration::ZERO,
     }
 }
 
@@ -99,6 +98,15 @@ fn blocker(occupant: &Occupant) -> Box<Blocker> {
 /// Whether the grant of node `node` counts.
 fn has_granted(ballot: &Ballot, node: usize) -> bool {
     matches!(ballot.state(node), VoteState::Granted(grant) if grant.index == ballot.index())
+}
+
+/// A server that has forgotten nothing for that many seconds.
+fn identity(remembers: u64, mark: &str) -> ServerIdentity {
+    ServerIdentity {
+        remembers: Duration::from_secs(remembers),
+        event: "restarted",
+        marks: vec![(mark.to_owned(), "is the same server as")],
+    }
 }
 
 #[test]
@@ -389,12 +397,7 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
 
 #[test]
 fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
-    let identity = |uptime| {
-        ServerInfo::Told(ServerIdentity {
-            uptime,
-            ..identity(&format!("r{uptime}"), &format!("d{uptime}"))
-        })
-    };
+    let identity = |age: u64| ServerInfo::Told(identity(age, &age.to_string()));
     let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Auto));
     ballot.answered(
         0,
@@ -448,11 +451,7 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
     );
     let mut twice = Ballot::new(Quorum::of(2), rules(RestartGuard::Off));
     for node in [0, 1] {
-        let same = ServerIdentity {
-            uptime: 99,
-            ..identity("r", "")
-        };
-        let server = ServerInfo::Told(same);
+        let server = ServerInfo::Told(identity(99, "r"));
         twice.answered(
             node,
             at(0),
@@ -519,11 +518,7 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
             rules(RestartGuard::Auto),
         );
         for (node, uptime) in uptimes.iter().enumerate() {
-            let name = node.to_string();
-            let server = ServerInfo::Told(ServerIdentity {
-                uptime: *uptime,
-                ..identity(&name, &name)
-            });
+            let server = ServerInfo::Told(identity(*uptime, &node.to_string()));
             let answer = Answer {
                 vote: Vote::Restarted,
                 server,
@@ -539,12 +534,12 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
     let seconds = |number| Some(Duration::from_secs(number));
     assert_eq!(
         told(&[1, 11, 21], &[]),
-        seconds(20),
+        seconds(19),
         "the second of three makes the majority"
     );
     assert_eq!(
         told(&[1, 11], &[held_by(&rlock(3))]),
-        seconds(50),
+        seconds(49),
         "the holder met has a TTL of 60 s"
     );
     assert_eq!(

@@ -156,7 +156,7 @@ fn tried(tally: Tally) -> Tried {
         rank: Some(2),
         longest_ttl: TTL,
         refusals: Faults::default(),
-        no_uptime: None,
+        unguarded: None,
         no_queue: None,
         no_wakeups: None,
     }
@@ -229,7 +229,7 @@ fn every_attempt() -> Vec<Tried> {
         gone(false),
         gone(true),
         Tried {
-            no_uptime: Some(("redis".to_owned(), "NOPERM".to_owned())),
+            unguarded: Some(("redis".to_owned(), "NOPERM".to_owned())),
             ..tried(Err(Reason::Blocked(Blocked::TooLate)))
         },
         tried(Err(Reason::Unfit(

@@ -370,8 +370,8 @@ impl Model {
 
     fn act(&mut self, action: &WaitAction, event: &WaitEvent) {
         match action {
-            WaitAction::Try { ticket, min_uptime } => {
-                self.tries(ticket.as_ref(), *min_uptime, event);
+            WaitAction::Try { ticket, guarded } => {
+                self.tries(ticket.as_ref(), *guarded, event);
             }
             WaitAction::CountNow => assert_eq!(self.doing, Doing::Trying),
             WaitAction::Undo(entry) => {
@@ -423,7 +423,7 @@ impl Model {
         self.doing = Doing::Nothing;
     }
 
-    fn tries(&mut self, ticket: Option<&Ticket>, min_uptime: Option<Duration>, event: &WaitEvent) {
+    fn tries(&mut self, ticket: Option<&Ticket>, guarded: Option<Duration>, event: &WaitEvent) {
         assert!(
             matches!(self.doing, Doing::Pausing | Doing::Undoing),
             "one attempt at a time"
@@ -461,7 +461,7 @@ impl Model {
             );
         }
         assert_eq!(
-            min_uptime,
+            guarded,
             Some(self.longest_ttl),
             "restarts are seen for as long as the longest lease"
         );

@@ -158,14 +158,14 @@ fn rights_that_are_missing_are_reported_once_and_the_queue_before_the_wake_ups()
     let attempt = Tried {
         no_queue: named(),
         no_wakeups: Some("redis".to_owned()),
-        no_uptime: named(),
+        unguarded: named(),
         ..gone(true)
     };
     let kinds = |actions: &[WaitAction]| -> Vec<bool> {
         let of = said(actions);
         [
             of.iter()
-                .any(|notice| matches!(notice, Notice::NoUptime { .. })),
+                .any(|notice| matches!(notice, Notice::Unguarded { .. })),
             of.iter()
                 .any(|notice| matches!(notice, Notice::NoQueue { .. })),
             of.iter()
@@ -177,7 +177,7 @@ fn rights_that_are_missing_are_reported_once_and_the_queue_before_the_wake_ups()
     assert_eq!(kinds(&w.on(WaitEvent::Tick, at(0), 0.5)), [false; 3]);
     let refused = Tried {
         tally: Err(Reason::Refused(faults(&[0, 1]))),
-        no_uptime: None,
+        unguarded: None,
         ..attempt.clone()
     };
     assert_eq!(

@@ -507,7 +507,7 @@ fn an_outer_rlock_that_does_not_answer_is_waited_for_as_long_as_any_other() {
 #[test]
 fn nodes_must_have_been_up_for_the_longest_lease_that_was_met() {
     let asked = |actions: &[WaitAction]| match actions.last() {
-        Some(WaitAction::Try { min_uptime, .. }) => *min_uptime,
+        Some(WaitAction::Try { guarded, .. }) => *guarded,
         other => panic!("{other:?}"),
     };
     let mut w = waiting(3, None);

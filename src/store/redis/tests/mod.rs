@@ -27,13 +27,13 @@ use super::*;
 use crate::clock::{self, virtual_time};
 use crate::lock::details::Details;
 use crate::lock::fence::Fence;
-use crate::lock::key::Derived;
 use crate::lock::mode::Mode;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::store::redis::address::Endpoint;
 use crate::store::redis::locator::Locator;
+use crate::store::redis::names::Derived;
 use crate::store::{FaultKind, Wake};
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -203,7 +203,7 @@ fn claim(waits: bool) -> Claim {
         details: Details::default(),
         fence_hint: 7,
         term: term(),
-        min_uptime: None,
+        guarded: None,
         ticket: waits.then_some(Ticket {
             waiter,
             number: 1,

@@ -315,7 +315,7 @@ fn a_node_that_restarted_or_is_a_replica_grants_nothing() {
         let host = Host::new();
         let node = host.node();
         let guarded = |uptime| Claim {
-            min_uptime: Some(uptime),
+            guarded: Some(uptime),
             ..claim_of(1)
         };
         let old = Duration::from_secs(3598);

@@ -119,7 +119,7 @@ pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Pla
     let [mut holder, mut careful, mut careless] = [(); 3].map(|()| place.client());
     holder.takes().await;
     place.restart(Data::Lost);
-    careful.claim.min_uptime = Some(Duration::from_secs(3600));
+    careful.claim.guarded = Some(Duration::from_secs(3600));
     let vote = careful.vote().await;
     assert!(matches!(vote, Vote::Restarted), "{vote:?}");
     careless.takes().await;

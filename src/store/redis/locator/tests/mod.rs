@@ -190,7 +190,7 @@ fn claim() -> Claim {
         details: Details::default(),
         fence_hint: 7,
         term: Schedule::new(options).unwrap().term(),
-        min_uptime: None,
+        guarded: None,
         ticket: None,
         index: 0,
         is_exact: false,
