@@ -22,7 +22,7 @@ pub struct Fault {
 /// The consequence of a fault for the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
-    /// The node refuses us, and will again: password, ACL, certificate.
+    /// The node refuses us, and will again: password, rights, certificate.
     Refused,
     /// The node cannot be used as configured.
     Unfit,

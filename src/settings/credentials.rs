@@ -14,9 +14,9 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
-use crate::store::redis::address::HostKind;
+use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
-use crate::store::redis::locator::way::SentinelLogin;
+use crate::store::redis::locator::way::{Secrets, SentinelLogin};
 use crate::store::redis::tls::{ClientCertificate, Pem, Trust};
 use crate::text::escape;
 
@@ -48,48 +48,30 @@ impl SecretFile {
     }
 }
 
-/// Adds to each server's address what it lacks: passwords, and the issuers to trust.
+/// Adds to each server's address what it lacks: passwords, and the issuers to trust. Reads no file
+/// that no address needs.
 pub(super) fn attach(
     addresses: Vec<Address>,
     args: &NodeArgs,
     sources: &Sources,
 ) -> Result<Vec<Way>, Failure> {
-    let remote = |address| {
-        if let Address::Remote(remote) = address {
-            Some(remote)
-        } else {
-            None
-        }
+    let remote = |address| match address {
+        Address::Remote(remote) => Some(remote),
+        Address::Local(_) => None,
     };
-    let mut ways: Vec<Way> = addresses
-        .into_iter()
-        .filter_map(remote)
-        .map(Way::new)
-        .collect();
-    let trust = if ways.iter().any(|way| way.remote.is_tls()) {
-        Some(trust(args)?)
-    } else {
-        None
-    };
-    let common = if ways.iter().any(|way| way.remote.password.is_none()) {
-        OF_SERVERS.password(args.password_file.as_deref(), sources)?
-    } else {
-        None
-    };
-    let has_sentinels = ways
-        .iter()
-        .any(|way| matches!(way.remote.kind, HostKind::Sentinel(_)));
-    let sentinel = if has_sentinels {
-        sentinel_login(args, sources)?
-    } else {
-        SentinelLogin::default()
-    };
-    for way in &mut ways {
-        way.trust = trust.clone().filter(|_| way.remote.is_tls());
-        way.remote.password = way.remote.password.take().or_else(|| common.clone());
-        way.sentinel = sentinel.clone();
+    let remotes: Vec<Remote> = addresses.into_iter().filter_map(remote).collect();
+    let mut secrets = Secrets::default();
+    if remotes.iter().any(Remote::is_tls) {
+        secrets.trust = Some(trust(args)?);
     }
-    Ok(ways)
+    if remotes.iter().any(|remote| remote.password.is_none()) {
+        secrets.password = OF_SERVERS.password(args.password_file.as_deref(), sources)?;
+    }
+    if remotes.iter().any(Remote::has_sentinels) {
+        secrets.sentinel = sentinel_login(args, sources)?;
+    }
+    let way = |remote| Way::with(remote, &secrets);
+    Ok(remotes.into_iter().map(way).collect())
 }
 
 /// Returns the certificate and its key. One of them without the other is refused.

@@ -53,6 +53,11 @@ impl Remote {
             .any(|host| matches!(host, Endpoint::Tcp { tls: true, .. }))
     }
 
+    /// Whether its hosts are sentinels.
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.kind, HostKind::Sentinel(_))
+    }
+
     /// Returns the address with its user and without its password.
     pub(in crate::store) fn without_secret(&self) -> String {
         let Some(user) = &self.user else {

@@ -26,6 +26,17 @@ pub struct Way {
     pub trust: Option<Trust>,
 }
 
+/// The secrets of all nodes, for addresses that lack them.
+#[derive(Default)]
+pub struct Secrets {
+    /// Password at the servers.
+    pub password: Option<Secret>,
+    /// User and password at the sentinels.
+    pub sentinel: SentinelLogin,
+    /// Needed for TLS only.
+    pub trust: Option<Trust>,
+}
+
 /// The name and the password by which sentinels know rlock.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct SentinelLogin {
@@ -38,10 +49,18 @@ pub struct SentinelLogin {
 impl Way {
     /// The way to `remote`, as far as the address tells it.
     pub fn new(remote: Remote) -> Self {
+        Self::with(remote, &Secrets::default())
+    }
+
+    /// The way to `remote`, with the secrets that its address lacks.
+    pub fn with(remote: Remote, secrets: &Secrets) -> Self {
         Self {
-            remote,
-            sentinel: SentinelLogin::default(),
-            trust: None,
+            sentinel: secrets.sentinel.clone(),
+            trust: secrets.trust.clone().filter(|_| remote.is_tls()),
+            remote: Remote {
+                password: remote.password.or_else(|| secrets.password.clone()),
+                ..remote
+            },
         }
     }
 
