@@ -118,7 +118,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("report/failures.rs", &["partly_covered", "whose"], "a part"),
     ("report/status_text.rs", &["asked_for", "line"], "a part"),
     ("settings/store.rs", &["no_node"], "a part"),
-    ("store/local/directory.rs", &["own"], "a part"),
+    ("store/local/directory.rs", &["own", "given"], "a part"),
     (
         "store/local/file.rs",
         &["IRREGULAR", "misconfiguration"],
