@@ -12,6 +12,7 @@ mod help;
 mod messages;
 mod transcript;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -521,5 +522,37 @@ fn every_field_of_json_is_documented() {
             missing.is_empty(),
             "docs/json.md lacks {missing:?} of {output}"
         );
+    }
+}
+
+/// Returns how often each type is defined in `text`.
+fn types(text: &str) -> HashMap<&str, usize> {
+    let mut found = HashMap::new();
+    for line in text.lines() {
+        let mut words = line
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .skip_while(|word| !matches!(*word, "struct" | "enum" | "trait"));
+        let is_code = !line.trim_start().starts_with("//");
+        if let (Some(_), Some(name), true) = (words.next(), words.next(), is_code) {
+            *found.entry(name).or_default() += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn a_term_of_the_glossary_is_one_type_of_the_source() {
+    let (source, glossary) = (source("src"), read(Path::new("docs/glossary.md")));
+    let defined = types(&source);
+    let named = glossary.lines().filter_map(|line| {
+        let kind = line.split('|').nth(2)?.trim();
+        kind.strip_prefix('`')?.strip_suffix('`')
+    });
+    let counts: Vec<_> = named
+        .map(|name| (name, defined.get(name).copied().unwrap_or_default()))
+        .collect();
+    assert!(counts.len() > 15, "{counts:?}");
+    for (name, count) in counts {
+        assert_eq!(count, 1, "{name} is defined {count} times");
     }
 }
