@@ -114,13 +114,11 @@ impl Client {
     /// Returns a wait that begins now.
     fn waiting(&self, for_command: bool) -> Waiting {
         let options = WaitOptions {
-            quorum: Quorum::of(self.settings.nodes),
             wait: self.wait,
-            schedule: self.settings.schedule,
             restart_guard: self.settings.guard,
-            outer: rlock::lock::outer::OuterLocks::default(),
             supersede: self.supersedes,
             for_command,
+            ..WaitOptions::new(Quorum::of(self.settings.nodes), self.settings.schedule)
         };
         Waiting::new(options, self.waiter(), clock::now())
     }

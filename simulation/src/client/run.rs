@@ -9,7 +9,7 @@ use rlock::exit::Outcome;
 use rlock::hold::ReleaseOutcome;
 use rlock::hold::holding::Change;
 use rlock::hold::holdings::{Changed, Holdings, Taken, take};
-use rlock::job::policy::{Foreground, JobAction, JobEvent, OnLost, Policy, PolicyOptions};
+use rlock::job::policy::{Foreground, JobAction, JobEvent, Policy, PolicyOptions};
 use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
 use rlock::lock::last::Run;
@@ -41,11 +41,8 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
         Ok(Taken::Joined(..)) | Err(_) => return Outcome::Bug,
     };
     let options = PolicyOptions {
-        schedule: client.settings.schedule,
-        on_lost: OnLost::Kill,
-        first_signal: Signal::SIGTERM,
         max_run,
-        contain: false,
+        ..PolicyOptions::new(client.settings.schedule)
     };
     if let Some(within) = client.settings.remains.once {
         let mut remains = Remains::default();

@@ -39,6 +39,19 @@ pub struct PolicyOptions {
     pub contain: bool,
 }
 
+impl PolicyOptions {
+    /// Returns the built-in options.
+    pub fn new(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            on_lost: OnLost::Kill,
+            first_signal: Signal::SIGTERM,
+            max_run: None,
+            contain: false,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// The command runs.

@@ -70,6 +70,21 @@ pub struct WaitOptions {
     pub for_command: bool,
 }
 
+impl WaitOptions {
+    /// Returns the built-in options of `run`.
+    pub fn new(quorum: Quorum, schedule: Schedule) -> Self {
+        Self {
+            quorum,
+            wait: None,
+            schedule,
+            restart_guard: RestartGuard::Auto,
+            outer: OuterLocks::default(),
+            supersede: false,
+            for_command: true,
+        }
+    }
+}
+
 /// A wait that is under way.
 #[derive(Clone, Debug)]
 pub struct Waiting {

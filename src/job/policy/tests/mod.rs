@@ -38,11 +38,8 @@ fn deadline() -> Instant {
 
 fn options(on_lost: OnLost) -> PolicyOptions {
     PolicyOptions {
-        schedule: schedule(),
         on_lost,
-        first_signal: Signal::SIGTERM,
-        max_run: None,
-        contain: false,
+        ..PolicyOptions::new(schedule())
     }
 }
 

@@ -56,13 +56,9 @@ fn outer() -> Token {
 
 fn options(nodes: usize, wait: Option<Duration>) -> WaitOptions {
     WaitOptions {
-        quorum: Quorum::of(nodes),
         wait,
-        schedule: schedule(),
-        restart_guard: RestartGuard::Auto,
         outer: OuterLocks::read(&format!("{}:7", outer()), &token(8).to_string()),
-        supersede: false,
-        for_command: true,
+        ..WaitOptions::new(Quorum::of(nodes), schedule())
     }
 }
 
