@@ -11,8 +11,6 @@ mod examine;
 mod fence;
 mod file;
 mod files;
-mod gate;
-mod held;
 mod members;
 mod watch;
 
@@ -26,9 +24,7 @@ use std::time::Duration;
 pub use self::address::LocalDir;
 use self::directory::Directory;
 use self::file::{LOOK, LockFile, MAKE, unnamed};
-use self::files::Files;
-use self::gate::Gate;
-use self::held::HeldFile;
+use self::files::{Files, Gate, HeldFile};
 use self::watch::{Awaited, Watch};
 use super::{
     Answer, Claim, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
