@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::mode::Mode;
 use super::token::Token;
@@ -220,6 +221,22 @@ impl Details {
     }
 
     /// Returns compact JSON.
+    /// Returns what programs are told of the holder.
+    pub fn fields(&self) -> Map<String, Value> {
+        let fields = [
+            ("host", json!(self.host)),
+            ("user", json!(self.user)),
+            ("pid", json!(self.pid)),
+            ("cmd", json!(self.cmd)),
+            ("note", json!(self.note)),
+            ("since", json!(self.since)),
+        ];
+        fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
+    }
+
     fn json(&self) -> String {
         // Strings and numbers only: writing them cannot fail.
         serde_json::to_string(self).unwrap_or_default()

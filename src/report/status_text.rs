@@ -181,15 +181,7 @@ pub(super) fn holder(occupant: &Occupant) -> Map<String, Value> {
         OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
     };
     if let Some(details) = details {
-        let holder = json!({
-            "host": details.host,
-            "user": details.user,
-            "pid": details.pid,
-            "cmd": details.cmd,
-            "note": details.note,
-            "since": details.since,
-        });
-        fields.insert("holder".to_owned(), holder);
+        fields.insert("holder".to_owned(), details.fields().into());
     }
     fields
 }

@@ -98,14 +98,8 @@ fn fence(occupant: &Occupant, census: &Census) -> Option<u64> {
 /// Returns one of the holders, with what is its own.
 fn member(occupant: &Occupant, votes: usize, census: &Census) -> Option<Value> {
     let (token, details) = occupant.holder()?;
-    Some(json!({
+    let mut told = json!({
         "token": token.to_string(),
-        "host": details.host,
-        "pid": details.pid,
-        "user": details.user,
-        "cmd": details.cmd,
-        "note": details.note,
-        "since": details.since,
         "acquired": !details.kept && !details.parked,
         "parked": details.parked,
         "broken_by": details.broken.as_ref().map(|by| &by.name),
@@ -114,7 +108,9 @@ fn member(occupant: &Occupant, votes: usize, census: &Census) -> Option<Value> {
         "fence": fence(occupant, census),
         "ttl_ms": census.ttl_of(occupant).map(millis),
         "votes": votes,
-    }))
+    });
+    told.as_object_mut()?.extend(details.fields());
+    Some(told)
 }
 
 fn run(entry: &Entry) -> Value {
