@@ -33,7 +33,7 @@ const GRANT: &str = "grant the rights of the ACL line below";
 /// Returns what is shown of the node `name`, whose server was probed.
 pub(super) fn examination(name: &str, probe: &Probe, plan: &Plan) -> Examination {
     let primary = probe.watched.as_ref().map(|(primary, _)| primary);
-    let server = Server { probe, plan };
+    let server = Examined { probe, plan };
     Examination {
         version: Some(server.version()),
         cells: server.cells(),
@@ -49,12 +49,12 @@ pub(super) fn examination(name: &str, probe: &Probe, plan: &Plan) -> Examination
 }
 
 /// A server as the checks see it.
-struct Server<'a> {
+struct Examined<'a> {
     probe: &'a Probe,
     plan: &'a Plan,
 }
 
-impl Server<'_> {
+impl Examined<'_> {
     fn findings(&self) -> Vec<Finding> {
         let (trip, clock_offset) = (self.probe.round_trip, self.probe.clock_offset_ms);
         let checks = [

@@ -100,7 +100,7 @@ fn join(
 
 /// One step of the client: its next request runs, or its failed attempt is undone at a node.
 /// `counts_permits`: the index is ignored, as if nodes counted holders.
-struct Client {
+struct Contender {
     ballot: Ballot,
     first: u16,
     /// Nodes that are still to be asked, and whether for one index alone.
@@ -117,12 +117,12 @@ fn race(
     counts_permits: bool,
 ) -> Vec<u16> {
     let mut nodes: Slots = vec![BTreeMap::new(); total];
-    let begin = |first: &u16| Client {
+    let begin = |first: &u16| Contender {
         ballot: Ballot::new(Quorum::of(total), rules(RestartGuard::Off)),
         first: *first,
         due: (0..total).map(|node| (node, false)).collect(),
     };
-    let mut clients: Vec<Client> = firsts.iter().map(begin).collect();
+    let mut clients: Vec<Contender> = firsts.iter().map(begin).collect();
     for step in schedule {
         let who = step % clients.len();
         let client = &mut clients[who];
@@ -142,7 +142,7 @@ fn race(
             client.due = asked.into_iter().map(|node| (node, true)).collect();
         }
     }
-    let won = |client: &Client| {
+    let won = |client: &Contender| {
         matches!(client.ballot.verdict(), Verdict::Won(_)).then(|| client.ballot.index())
     };
     clients.iter().filter_map(won).collect()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::{Cluster, Confirmation, Location, Locator, Slot, Source};
-use super::{GRANTED, LIMIT, Simulated, claim, key};
+use super::{GRANTED, LIMIT, SimulatedServer, claim, key};
 use crate::clock::{self, virtual_time};
 use crate::lock::messages::QueueAction;
 use crate::store::redis::RedisServer;
@@ -44,19 +44,19 @@ pub(super) fn map(port: u16) -> String {
 }
 
 /// A member that gives these replies, and tells maps with these primaries.
-fn member(replies: &[&'static str], maps: &[u16]) -> Simulated {
-    let member = Simulated::replying(replies);
+fn member(replies: &[&'static str], maps: &[u16]) -> SimulatedServer {
+    let member = SimulatedServer::replying(replies);
     member.maps.lock().unwrap().extend(maps);
     member
 }
 
 /// A lock in the cluster of these members.
-fn node(members: [&Simulated; 2]) -> Box<dyn Node> {
+fn node(members: [&SimulatedServer; 2]) -> Box<dyn Node> {
     RedisServer::at("c".to_owned(), locator(members), LIMIT, REPLY_LIMIT).open(&key())
 }
 
 /// The cluster of these members on the ports from 1 on, of which the first is the seed.
-fn locator<const N: usize>(members: [&Simulated; N]) -> Locator {
+fn locator<const N: usize>(members: [&SimulatedServer; N]) -> Locator {
     let members = members.map(Clone::clone);
     let server_at = Box::new(move |location: &Location| {
         members[usize::from(location.port) - 1].connector(location.port)
@@ -68,7 +68,7 @@ fn locator<const N: usize>(members: [&Simulated; N]) -> Locator {
     Locator::Cluster(Arc::new(Cluster::new(vec![seed], server_at, LIMIT)))
 }
 
-async fn asked(member: &Simulated, times: usize) {
+async fn asked(member: &SimulatedServer, times: usize) {
     while member.was_asked() < times {
         tokio::task::yield_now().await;
     }
@@ -376,7 +376,10 @@ fn a_request_is_sent_away_five_times_at_most() {
             fault.kind == FaultKind::Unavailable && fault.why.contains("moving the lock's slot"),
             "{fault}"
         );
-        let asked = members.iter().map(Simulated::was_asked).sum::<usize>();
+        let asked = members
+            .iter()
+            .map(SimulatedServer::was_asked)
+            .sum::<usize>();
         assert!((2..=6).contains(&asked), "{asked}");
     });
 }

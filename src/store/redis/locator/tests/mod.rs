@@ -34,7 +34,7 @@ const GRANTED: &str =
 /// A server or a sentinel: its replies to scripts, the last of which is given again and again; an
 /// empty one is none.
 #[derive(Clone, Default)]
-struct Simulated {
+struct SimulatedServer {
     replies: Arc<Mutex<VecDeque<&'static str>>>,
     /// The scripts that it was asked for.
     asked: Arc<Mutex<Vec<String>>>,
@@ -48,7 +48,7 @@ struct Simulated {
     questions: Arc<AtomicUsize>,
 }
 
-impl Simulated {
+impl SimulatedServer {
     fn replying(replies: &[&'static str]) -> Self {
         Self {
             replies: Arc::new(Mutex::new(replies.iter().copied().collect())),
@@ -144,7 +144,7 @@ fn array(words: &[&str]) -> String {
     })
 }
 
-async fn serve(simulated: Simulated, stream: DuplexStream) {
+async fn serve(simulated: SimulatedServer, stream: DuplexStream) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut reader = BufReader::new(reader);
     while let Some(words) = request(&mut reader).await {
@@ -159,7 +159,7 @@ async fn serve(simulated: Simulated, stream: DuplexStream) {
 }
 
 /// A lock at the servers on the ports 1 and 2, of which `sentinel` names the first.
-fn node(servers: [&Simulated; 2], sentinel: &Simulated) -> Box<dyn Node> {
+fn node(servers: [&SimulatedServer; 2], sentinel: &SimulatedServer) -> Box<dyn Node> {
     *sentinel.names.lock().unwrap() = (1, 7);
     let servers = servers.map(Clone::clone);
     let named = [("s".to_owned(), sentinel.connector(26379))];
@@ -202,10 +202,10 @@ fn claim() -> Claim {
 fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
     virtual_time::run(async {
         let (old, new) = (
-            Simulated::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n"]),
-            Simulated::default(),
+            SimulatedServer::replying(&[GRANTED, "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n"]),
+            SimulatedServer::default(),
         );
-        let sentinel = Simulated::default();
+        let sentinel = SimulatedServer::default();
         let (node, claim) = (node([&old, &new], &sentinel), claim());
         let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else {
             panic!()
@@ -228,10 +228,10 @@ fn a_grant_and_a_renewal_count_while_the_sentinel_names_the_server() {
 fn a_grant_of_a_server_that_was_replaced_is_left_to_be_released_at_the_new_one() {
     virtual_time::run(async {
         let (old, new) = (
-            Simulated::replying(&[GRANTED]),
-            Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]),
+            SimulatedServer::replying(&[GRANTED]),
+            SimulatedServer::replying(&["*1\r\n$6\r\nabsent\r\n"]),
         );
-        let sentinel = Simulated::default();
+        let sentinel = SimulatedServer::default();
         let (node, claim) = (node([&old, &new], &sentinel), claim());
         let answer = node.acquire(&claim);
         // It was found before, and asked after.
@@ -259,10 +259,10 @@ fn a_grant_of_a_server_that_was_replaced_is_left_to_be_released_at_the_new_one()
 fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present_server() {
     virtual_time::run(async {
         let (old, new) = (
-            Simulated::replying(&[""]),
-            Simulated::replying(&["*1\r\n$6\r\nabsent\r\n"]),
+            SimulatedServer::replying(&[""]),
+            SimulatedServer::replying(&["*1\r\n$6\r\nabsent\r\n"]),
         );
-        let sentinel = Simulated::default();
+        let sentinel = SimulatedServer::default();
         let (node, claim) = (node([&old, &new], &sentinel), claim());
         drop(node.acquire(&claim));
         tokio::time::sleep(LIMIT).await;
@@ -278,7 +278,7 @@ fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present
         tokio::time::sleep(LIMIT).await;
         drop(node.release(&claim.release(QueueAction::None)));
         tokio::time::sleep(LIMIT).await;
-        let told = |server: &Simulated| {
+        let told = |server: &SimulatedServer| {
             server
                 .asked
                 .lock()
@@ -298,12 +298,12 @@ fn a_release_goes_behind_a_request_that_may_still_set_the_key_and_to_the_present
 #[test]
 fn a_renewal_that_is_waited_for_no_more_delays_no_release() {
     virtual_time::run(async {
-        let primary = Simulated::replying(&[
+        let primary = SimulatedServer::replying(&[
             GRANTED,
             "*2\r\n$7\r\nrenewed\r\n$1\r\n7\r\n",
             "*1\r\n$8\r\nreleased\r\n",
         ]);
-        let (other, sentinel) = (Simulated::default(), Simulated::default());
+        let (other, sentinel) = (SimulatedServer::default(), SimulatedServer::default());
         let (node, claim) = (node([&primary, &other], &sentinel), claim());
         let Vote::Granted { fence, .. } = node.acquire(&claim).await.vote else {
             panic!()
