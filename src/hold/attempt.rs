@@ -205,7 +205,7 @@ impl Attempt {
             Reply::Confirmed(asked, Renewal::Renewed(until, _)) => {
                 self.ballot.confirmed(node, asked, until);
             }
-            Reply::Confirmed(_, Renewal::Lost(how, _)) => {
+            Reply::Confirmed(_, Renewal::NotOurs(how, _)) => {
                 self.ballot.discount(node, Discount::Lost(how), now);
             }
             Reply::Confirmed(_, Renewal::Broken(..)) => {
@@ -334,10 +334,10 @@ fn late(vote: Vote, index: u16) -> Renewal {
             fence,
             index: other,
             ..
-        } if other != index => Renewal::Lost(Revoked::Missing, Some(fence.get())),
+        } if other != index => Renewal::NotOurs(Revoked::Missing, Some(fence.get())),
         Vote::Granted { until, fence, .. } => Renewal::Renewed(until, Some(fence.get())),
-        Vote::Held(_) => Renewal::Lost(Revoked::TakenOver, None),
-        Vote::Reserved(_) | Vote::Superseded(_) => Renewal::Lost(Revoked::Missing, None),
+        Vote::Held(_) => Renewal::NotOurs(Revoked::TakenOver, None),
+        Vote::Reserved(_) | Vote::Superseded(_) => Renewal::NotOurs(Revoked::Missing, None),
         Vote::Restarted => Renewal::Failed(Fault::new(
             FaultKind::Unavailable,
             "it restarted a short while ago",

@@ -59,7 +59,7 @@ pub async fn renew(nodes: &Nodes, keep: &Keep, limit: Duration) -> (Count, Optio
             ends.push(end);
             Ok(true)
         }
-        Renewal::Lost(..) | Renewal::Broken(..) => Ok(false),
+        Renewal::NotOurs(..) | Renewal::Broken(..) => Ok(false),
         Renewal::Failed(fault) => Err(fault),
     });
     (count.await, nodes.quorum().reached_by(ends))

@@ -335,7 +335,7 @@ pub enum Renewal {
     /// user that broke the lock.
     Broken(Option<Instant>, Breaker),
     /// The key is not ours any more. The counter is told where there is no key.
-    Lost(Revoked, Counter),
+    NotOurs(Revoked, Counter),
     /// No answer that counts.
     Failed(Fault),
 }

@@ -2,11 +2,11 @@
 //! end.
 //!
 //! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy`
-//! decides what that means for the command. The file `upkeep.rs` keeps each node's rhythm, and
-//! `tenures.rs` hears nodes that gain a tenure and nodes that lost ours.
+//! decides what that means for the command. The file `upkeep.rs` keeps each node's renewals, and
+//! `losing.rs` hears of nodes that lost ours, up to the loss of the lock.
 
+mod losing;
 mod once;
-mod tenures;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -211,7 +211,7 @@ impl Holding {
             let change = tokio::select! {
                 biased;
                 Some((node, asked, renewal)) = self.replies.next() => self.heard(node, asked, renewal),
-                (node, _) = self.hints.next() => { self.heeds(node); None }
+                (node, _) = self.hints.next() => { self.renew_soon(node); None }
                 () = self.alarm.reached(due) => self.tick(),
             };
             if let Some(change) = change {
@@ -284,11 +284,13 @@ impl Holding {
                 self.was_broken(node, asked, until.filter(|_| !too_late), by)
             }
             // A refused healing is no news: the counter has moved since it was told.
-            Renewal::Lost(Revoked::Missing, counter) if gains && self.stage == Stage::Keeping => {
+            Renewal::NotOurs(Revoked::Missing, counter)
+                if gains && self.stage == Stage::Keeping =>
+            {
                 self.refused_healing(node, asked, counter);
                 None
             }
-            Renewal::Lost(how, counter) => self.revoked(node, asked, how, counter),
+            Renewal::NotOurs(how, counter) => self.revoked(node, asked, how, counter),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
             Renewal::Healed(..) | Renewal::Failed(_) => None,
         }

@@ -1,8 +1,9 @@
-//! The rhythm of one node's renewals: when it is asked next, and how long a failed exchange waits.
+//! One node's renewals: when it is asked next, how long a failed exchange waits, and what follows
+//! when the node has our key, or has healed it.
 
 use std::time::Duration;
 
-use super::{Holding, Stage};
+use super::{Change, Holding, Stage};
 use crate::clock;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
@@ -82,6 +83,81 @@ impl Holding {
         )
     }
 
+    /// Records that node `node` has our key, with a fence counter of `counter` before that. While
+    /// the lease is to be kept, a node that joins with a counter above our fence joins unproven. The
+    /// other nodes are then asked at once, because their replies prove it.
+    pub(super) fn renewed(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        until: Instant,
+        counter: Counter,
+    ) -> Option<Change> {
+        let is_above = counter.is_none_or(|counter| counter > self.fence.get());
+        if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
+            let now = clock::now();
+            self.lease.admit(node, asked, until, now);
+            for (other, upkeep) in self.upkeep.iter_mut().enumerate() {
+                if upkeep.asked.is_none() && self.lease.wants_word_of(other) {
+                    upkeep.due = now;
+                }
+            }
+        }
+        self.extended(node, asked, until)
+    }
+
+    pub(super) fn extended(
+        &mut self,
+        node: usize,
+        asked: Instant,
+        until: Instant,
+    ) -> Option<Change> {
+        self.lease.extend(node, asked, until);
+        if self.lease.wants_healing(node) {
+            return None;
+        }
+        let (wanted, soon) = (self.lease.wants_word_of(node), self.soon(node));
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked == Some(asked) {
+            upkeep.asked = None;
+            let later = if upkeep.hinted_meanwhile {
+                soon
+            } else {
+                asked + self.schedule.renew_every()
+            };
+            upkeep.due = if wanted { clock::now() } else { later };
+        }
+        (
+            upkeep.failures,
+            upkeep.lost_since,
+            upkeep.fault,
+            upkeep.told_counter,
+        ) = (0, None, None, None);
+        if self.listens_at.is_none() && !self.nodes.wakes(node) {
+            self.listen_to(node);
+        }
+        let deadline = self.changed_deadline()?;
+        Some(match self.stage {
+            Stage::Keeping => Change::Extended(deadline),
+            Stage::Shielding | Stage::Over => Change::Shielded(deadline),
+        })
+    }
+
+    /// Records that node `node` has no key of ours, and set none because its counter is not the one
+    /// that the request named. It is asked again at once with the counter that it told; later if
+    /// that was tried already.
+    pub(super) fn refused_healing(&mut self, node: usize, asked: Instant, counter: Counter) {
+        let pause = self.pause_for_another(node);
+        let upkeep = &mut self.upkeep[node];
+        if upkeep.asked != Some(asked) {
+            return;
+        }
+        upkeep.asked = None;
+        let is_news = upkeep.told_counter.is_none() && counter.is_some();
+        (upkeep.told_counter, upkeep.failures) = (counter, upkeep.failures.saturating_add(1));
+        upkeep.due = clock::now() + if is_news { Duration::ZERO } else { pause };
+    }
+
     /// Begins to listen to all nodes.
     pub(super) fn listen(&mut self) {
         self.listens_at = None;
@@ -98,7 +174,7 @@ impl Holding {
 
     /// Renews at once after a connection broke, so that a server that came back empty is noticed in
     /// milliseconds, and when the lock was taken away.
-    pub(super) fn heeds(&mut self, node: usize) {
+    pub(super) fn renew_soon(&mut self, node: usize) {
         let soon = self.soon(node);
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked.is_none() {

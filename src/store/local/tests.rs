@@ -362,7 +362,7 @@ fn a_lock_of_every_kind_is_lost_with_its_file() {
             .now_or_never()
             .unwrap();
         assert!(
-            matches!(renewed, Renewal::Lost(Revoked::Missing, None)),
+            matches!(renewed, Renewal::NotOurs(Revoked::Missing, None)),
             "{renewed:?}"
         );
         assert!(!release(&*node, &claim));

@@ -63,7 +63,9 @@ fn word(renewal: Renewal, confirmation: Confirmation) -> Renewal {
     match (confirmation, renewal) {
         (Confirmation::Present, renewal) => renewal,
         // It may be the primary still, so that a key which is gone there is lost.
-        (Confirmation::Unknown(_), Renewal::Lost(how, counter)) => Renewal::Lost(how, counter),
+        (Confirmation::Unknown(_), Renewal::NotOurs(how, counter)) => {
+            Renewal::NotOurs(how, counter)
+        }
         (Confirmation::Unknown(_), Renewal::Broken(_, by)) => Renewal::Broken(None, by),
         // Of a server that was replaced, not even "missing" counts.
         (Confirmation::Replaced(fault) | Confirmation::Unknown(fault), _) => Renewal::Failed(fault),
@@ -136,14 +138,14 @@ mod tests {
                 "{renewal:?}"
             );
         }
-        let lost = || Renewal::Lost(Revoked::Missing, None);
+        let lost = || Renewal::NotOurs(Revoked::Missing, None);
         assert!(matches!(
             word(lost(), Confirmation::Present),
-            Renewal::Lost(..)
+            Renewal::NotOurs(..)
         ));
         assert!(matches!(
             word(lost(), Confirmation::Unknown(fault())),
-            Renewal::Lost(..)
+            Renewal::NotOurs(..)
         ));
         assert!(matches!(
             word(lost(), Confirmation::Replaced(fault())),
@@ -160,7 +162,7 @@ mod tests {
         ));
         assert!(matches!(
             without_copies(lost(), Some(fault())),
-            Renewal::Lost(..)
+            Renewal::NotOurs(..)
         ));
         assert!(matches!(
             without_copies(Renewal::Renewed(until, None), Some(fault())),

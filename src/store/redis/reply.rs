@@ -197,8 +197,8 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
             Renewal::Broken(keeps.then_some(until), by.unwrap_or_default())
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
-        Some([Some("absent"), counter]) => Renewal::Lost(Revoked::Missing, counted(counter)),
-        Some([Some("held"), _]) => Renewal::Lost(Revoked::TakenOver, None),
+        Some([Some("absent"), counter]) => Renewal::NotOurs(Revoked::Missing, counted(counter)),
+        Some([Some("held"), _]) => Renewal::NotOurs(Revoked::TakenOver, None),
         _ => Renewal::Failed(garbled(value)),
     }
 }

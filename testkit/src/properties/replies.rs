@@ -154,7 +154,7 @@ fn understood(value: &Value) {
                 assert_eq!(until, keeps.then_some(now));
                 is_fit_to_be_shown(&by.to_string(), LONGEST_OCCUPANT);
             }
-            Renewal::Lost(..) => {}
+            Renewal::NotOurs(..) => {}
             Renewal::Failed(fault) => a_fault(&fault),
         }
     }

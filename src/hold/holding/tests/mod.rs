@@ -117,9 +117,9 @@ impl FakeNode {
                 Some((holder, _)) if holder == token => {
                     Renewal::Renewed(term.end(now), Some(fake.counter))
                 }
-                Some(_) => return Renewal::Lost(Revoked::TakenOver, None),
+                Some(_) => return Renewal::NotOurs(Revoked::TakenOver, None),
                 None if fake.counter > fence.get() && told != Some(fake.counter) => {
-                    return Renewal::Lost(Revoked::Missing, Some(fake.counter));
+                    return Renewal::NotOurs(Revoked::Missing, Some(fake.counter));
                 }
                 None => Renewal::Healed(term.end(now), Some(fake.counter)),
             };
@@ -131,7 +131,7 @@ impl FakeNode {
         self.ask(
             what,
             Renewal::Failed,
-            Some(Renewal::Lost(Revoked::TakenOver, None)),
+            Some(Renewal::NotOurs(Revoked::TakenOver, None)),
         )
     }
 }
@@ -179,13 +179,13 @@ impl Node for FakeNode {
                 fake.key = Some((token, now + term.ttl()));
                 Renewal::Renewed(term.end(now), Some(fake.counter))
             }
-            Some(_) => Renewal::Lost(Revoked::TakenOver, None),
-            None => Renewal::Lost(Revoked::Missing, Some(fake.counter)),
+            Some(_) => Renewal::NotOurs(Revoked::TakenOver, None),
+            None => Renewal::NotOurs(Revoked::Missing, Some(fake.counter)),
         };
         self.ask(
             what,
             Renewal::Failed,
-            Some(Renewal::Lost(Revoked::TakenOver, None)),
+            Some(Renewal::NotOurs(Revoked::TakenOver, None)),
         )
     }
 

@@ -147,7 +147,10 @@ fn members_of_an_older_marker_are_void() {
         host.by_hand(&["DEL", "job"]);
         grant(&node, &new).await;
         assert!(
-            matches!(node.keep(&renewal(&old, fence, 0)).await, Renewal::Lost(..)),
+            matches!(
+                node.keep(&renewal(&old, fence, 0)).await,
+                Renewal::NotOurs(..)
+            ),
             "the old one counts again"
         );
         assert!(matches!(release(&node, &new).await, ReleaseReply::Released));
@@ -212,7 +215,7 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
         pass(10_001).await;
         assert!(matches!(
             node.keep(&renewal(&early, fence, index)).await,
-            Renewal::Lost(Revoked::Missing, _)
+            Renewal::NotOurs(Revoked::Missing, _)
         ));
         assert_eq!(grant(&node, &slot(2)).await.1, 1, "the only free one");
     });
@@ -246,7 +249,7 @@ fn a_member_is_renewed_at_its_own_slot_only() {
         ));
         assert!(matches!(
             node.keep(&renewal(&member, fence, 2)).await,
-            Renewal::Lost(..)
+            Renewal::NotOurs(..)
         ));
     });
 }
@@ -264,7 +267,7 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
         assert!(
             matches!(
                 node.keep(&heal(1)).await,
-                Renewal::Lost(Revoked::TakenOver, _)
+                Renewal::NotOurs(Revoked::TakenOver, _)
             ),
             "another client's slot"
         );
@@ -273,7 +276,7 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
         assert!(
             matches!(
                 node.keep(&reader).await,
-                Renewal::Lost(Revoked::TakenOver, _)
+                Renewal::NotOurs(Revoked::TakenOver, _)
             ),
             "another kind"
         );

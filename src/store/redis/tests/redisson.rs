@@ -108,7 +108,7 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
         tokio::time::sleep(TTL / 2).await;
         let taken_over = node.keep(&renew(&other, fence)).await;
         assert!(
-            matches!(taken_over, Renewal::Lost(Revoked::TakenOver, _)) && hash(&host).1 < ttl,
+            matches!(taken_over, Renewal::NotOurs(Revoked::TakenOver, _)) && hash(&host).1 < ttl,
             "{taken_over:?}"
         );
         assert!(
@@ -118,7 +118,7 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
         host.by_hand(&["DEL", "job"]);
         assert!(matches!(
             node.keep(&renew(&ours, fence)).await,
-            Renewal::Lost(Revoked::Missing, _)
+            Renewal::NotOurs(Revoked::Missing, _)
         ));
         assert!(matches!(
             node.keep(&ours.healing(fence, Some(fence.get()))).await,

@@ -131,7 +131,7 @@ fn what_does_without_the_script_touches_no_other_holder() {
             let ours = claim_of(mode);
             host.by_hand(&["SCRIPT", "FLUSH"]);
             assert!(
-                matches!(node.keep(&ours.renewal(fence)).await, Renewal::Lost(..)),
+                matches!(node.keep(&ours.renewal(fence)).await, Renewal::NotOurs(..)),
                 "{mode}"
             );
             host.by_hand(&["SCRIPT", "FLUSH"]);

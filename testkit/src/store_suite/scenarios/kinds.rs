@@ -101,7 +101,7 @@ pub async fn each_member_ends_by_itself(place: &Place<'_>) {
     next.takes_in_time().await;
     assert!(rlock::clock::now() >= short.until());
     assert_eq!(next.claim.index, short.claim.index);
-    assert!(matches!(short.renews().await, Renewal::Lost(..)));
+    assert!(matches!(short.renews().await, Renewal::NotOurs(..)));
     assert!(matches!(long.renews().await, Renewal::Renewed(..)));
     assert_eq!(place.client().looks().await.members, 2);
 }

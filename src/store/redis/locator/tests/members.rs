@@ -231,7 +231,7 @@ fn absent_at_the_source_is_asked_for_at_the_target() {
         };
         assert!(matches!(
             node.keep(&claim.renewal(fence)).await,
-            Renewal::Lost(..)
+            Renewal::NotOurs(..)
         ));
     });
 }
