@@ -55,11 +55,7 @@ pub(super) fn attach(
     args: &NodeArgs,
     sources: &Sources,
 ) -> Result<Vec<Way>, Failure> {
-    let remote = |address| match address {
-        Address::Remote(remote) => Some(remote),
-        Address::Local(_) => None,
-    };
-    let remotes: Vec<Remote> = addresses.into_iter().filter_map(remote).collect();
+    let remotes: Vec<Remote> = addresses.into_iter().filter_map(Address::remote).collect();
     let mut secrets = Secrets::default();
     if remotes.iter().any(Remote::is_tls) {
         secrets.trust = Some(trust(args)?);

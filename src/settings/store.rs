@@ -8,7 +8,7 @@ use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::key::Key;
 use crate::lock::messages::Copies;
-use crate::store::address::{Address, joined};
+use crate::store::address::{Address, has_scheme, joined};
 use crate::store::examine::Rights;
 use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::redis::locator::Way;
@@ -33,8 +33,8 @@ impl StoreConfig {
             return Err(no_node());
         }
         credentials::certificate(args)?;
-        let addresses = fitting(&args.node)?;
-        Self::in_directory(&addresses).map_or_else(
+        let addresses = addresses_that_fit(&args.node)?;
+        Self::standing_alone(&addresses).map_or_else(
             || credentials::attach(addresses, args, sources).map(Self::Servers),
             Ok,
         )
@@ -43,15 +43,15 @@ impl StoreConfig {
     /// Checks the addresses, if there are any yet, and reads no file. The servers are left out.
     pub(super) fn kind(args: &NodeArgs, _: &Sources) -> Result<Self, Failure> {
         credentials::certificate(args)?;
-        Ok(Self::in_directory(&fitting(&args.node)?).unwrap_or_else(|| Self::Servers(Vec::new())))
+        let store = Self::standing_alone(&addresses_that_fit(&args.node)?);
+        Ok(store.unwrap_or_else(|| Self::Servers(Vec::new())))
     }
 
-    /// Returns the directory, if that is what the addresses name.
-    fn in_directory(addresses: &[Address]) -> Option<Self> {
-        if let [Address::Local(dir)] = addresses {
-            Some(Self::Local(dir.clone()))
-        } else {
-            None
+    /// Returns the store of an address that stands alone; `None` for servers.
+    fn standing_alone(addresses: &[Address]) -> Option<Self> {
+        match addresses.first()? {
+            Address::Local(dir) => Some(Self::Local(dir.clone())),
+            Address::Remote(_) => None,
         }
     }
 
@@ -201,18 +201,18 @@ fn no_node() -> Failure {
 }
 
 /// Reads the addresses, which must fit together: several servers, or one directory.
-fn fitting(nodes: &[String]) -> Result<Vec<Address>, Failure> {
+fn addresses_that_fit(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     let addresses = addresses(nodes)?;
     let count = addresses.len();
     for (index, address) in addresses.iter().enumerate() {
-        if count > 1 && matches!(address, Address::Local(_)) {
+        if count > 1 && address.stands_alone() {
             return Err(usage(
                 "--node local is a lock on this machine alone: give no other node",
             ));
         }
         if addresses[..index]
             .iter()
-            .any(|other| overlap(other, address))
+            .any(|other| other.overlaps(address))
         {
             return Err(config(format!(
                 "--node names {address} twice: nodes must be independent"
@@ -227,19 +227,10 @@ fn fitting(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     Ok(addresses)
 }
 
-/// Whether both lead to the same server.
-fn overlap(one: &Address, other: &Address) -> bool {
-    match (one, other) {
-        (Address::Remote(one), Address::Remote(other)) => one.overlaps(other),
-        _ => false,
-    }
-}
-
 /// Reads the addresses one by one.
 pub fn addresses(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     // The rest of an address whose password has a comma. None of its parts may be shown.
-    let is_rest =
-        |node: &String| node.contains('@') && !node.contains("://") && !node.starts_with("local:");
+    let is_rest = |node: &String| node.contains('@') && !has_scheme(node);
     let nodes = joined(nodes.iter().map(String::as_str));
     if nodes.iter().skip(1).any(is_rest) {
         return Err(config(

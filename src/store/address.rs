@@ -26,52 +26,88 @@ const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, red
 
 /// A kind of address, known by its beginning.
 struct Scheme {
-    /// Names before the `://`, without TLS.
+    /// Its names, without TLS.
     plain: &'static [&'static str],
     /// Names with TLS.
     tls: &'static [&'static str],
+    /// Text between the name and the rest: `://`, or `:` for what is no URL. Before a `:` the name
+    /// is in lower case, since a host may have it.
+    separator: &'static str,
     /// Reads what follows, with or without TLS.
-    parse: fn(&str, bool) -> Result<Remote, String>,
+    parse: fn(&str, bool) -> Result<Address, String>,
     /// Whether it takes several hosts, with commas between them.
     has_hosts: bool,
 }
 
-const SCHEMES: [Scheme; 4] = [
+/// The separator of a URL.
+const OF_URL: &str = "://";
+
+const SCHEMES: [Scheme; 5] = [
     Scheme {
         plain: &["redis", "valkey"],
         tls: &["rediss", "valkeys"],
-        parse: |rest, tls| redis::tcp(rest, tls, SERVER_PORT),
+        separator: OF_URL,
+        parse: |rest, is_tls| remote(rest, |rest| redis::tcp(rest, is_tls, SERVER_PORT)),
         has_hosts: false,
     },
     Scheme {
         plain: &["redis+unix", "valkey+unix", "unix"],
         tls: &[],
-        parse: |rest, _| redis::socket(rest),
+        separator: OF_URL,
+        parse: |rest, _| remote(rest, redis::socket),
         has_hosts: false,
     },
     Scheme {
         plain: &["redis-sentinel", "valkey-sentinel"],
         tls: &["rediss-sentinel", "valkeys-sentinel"],
-        parse: redis::service,
+        separator: OF_URL,
+        parse: |rest, is_tls| remote(rest, |rest| redis::service(rest, is_tls)),
         has_hosts: true,
     },
     Scheme {
         plain: &["redis-cluster", "valkey-cluster"],
         tls: &["rediss-cluster", "valkeys-cluster"],
-        parse: redis::cluster,
+        separator: OF_URL,
+        parse: |rest, is_tls| remote(rest, |rest| redis::cluster(rest, is_tls)),
         has_hosts: true,
+    },
+    Scheme {
+        plain: &[local::NAME],
+        tls: &[],
+        separator: ":",
+        parse: |rest, _| LocalDir::parse(rest).map(|dir| Address::Local(Some(dir))),
+        has_hosts: false,
     },
 ];
 
 impl Scheme {
-    /// Returns the scheme of this name, in any case, and whether it is one with TLS.
-    fn of(name: &str) -> Option<(&'static Self, bool)> {
-        let name = name.to_ascii_lowercase();
-        let is_in = |names: &[&str]| names.contains(&&*name);
-        let known = |scheme: &&Self| is_in(scheme.plain) || is_in(scheme.tls);
-        let scheme = SCHEMES.iter().find(known)?;
-        Some((scheme, is_in(scheme.tls)))
+    /// Returns the scheme of an address, whether it is one with TLS, and what follows.
+    fn of(raw: &str) -> Option<(&'static Self, bool, &str)> {
+        SCHEMES.iter().find_map(|scheme| {
+            let (name, rest) = raw.split_once(scheme.separator)?;
+            let is_name = |known: &&str| {
+                *known == name || (scheme.separator == OF_URL && known.eq_ignore_ascii_case(name))
+            };
+            let is_tls = scheme.tls.iter().any(is_name);
+            (is_tls || scheme.plain.iter().any(is_name)).then_some((scheme, is_tls, rest))
+        })
     }
+}
+
+/// Reads what follows the scheme of a server's address.
+fn remote(
+    rest: &str,
+    read: impl FnOnce(&str) -> Result<Remote, String>,
+) -> Result<Address, String> {
+    if rest.contains('#') {
+        return Err("a # in an address must be written %23".to_owned());
+    }
+    read(rest).map(Address::Remote)
+}
+
+/// Whether `raw` begins as an address with a scheme does, known or not.
+pub fn has_scheme(raw: &str) -> bool {
+    raw.contains(OF_URL) || Scheme::of(raw).is_some()
 }
 
 /// Whether addresses of nodes begin with `scheme` and `://`, or with one of its family.
@@ -79,6 +115,7 @@ pub fn is_scheme(scheme: &str) -> bool {
     let family = |name: &str| name.split(['+', '-']).next().map(str::to_ascii_lowercase);
     let mut names = SCHEMES
         .iter()
+        .filter(|known| known.separator == OF_URL)
         .flat_map(|known| known.plain.iter().chain(known.tls));
     names.any(|name| family(name) == family(scheme))
 }
@@ -90,27 +127,41 @@ impl Address {
         if raw.is_empty() {
             return Err("--node: one of the addresses is empty".to_owned());
         }
-        if raw == "local" {
-            return Ok(Self::Local(None));
-        }
-        if let Some(dir) = raw.strip_prefix(local::SCHEME) {
-            return LocalDir::parse(dir)
-                .map(|dir| Self::Local(Some(dir)))
-                .or_else(|why| fail(&why));
-        }
-        let parsed = match raw.split_once("://") {
-            None => short(raw),
-            Some(_) if raw.contains('#') => Err("a # in an address must be written %23".to_owned()),
-            Some((scheme, rest)) => match Scheme::of(scheme) {
-                Some((scheme, is_tls)) => (scheme.parse)(rest, is_tls),
-                None => Err(format!("unknown scheme; write {FORMS}")),
-            },
+        let parsed = match Scheme::of(raw) {
+            Some((scheme, is_tls, rest)) => (scheme.parse)(rest, is_tls),
+            None if raw.contains(OF_URL) => Err(format!("unknown scheme; write {FORMS}")),
+            None if raw == local::NAME => Ok(Self::Local(None)),
+            None => short(raw).map(Self::Remote),
         };
-        parsed.map(Self::Remote).or_else(|why| fail(&why))
+        parsed.or_else(|why| fail(&why))
+    }
+
+    /// Returns the server or the hosts that it names, if it does.
+    pub fn remote(self) -> Option<Remote> {
+        match self {
+            Self::Remote(remote) => Some(remote),
+            Self::Local(_) => None,
+        }
+    }
+
+    /// Whether no other node may stand beside it.
+    pub fn stands_alone(&self) -> bool {
+        match self {
+            Self::Remote(_) => false,
+            Self::Local(_) => true,
+        }
+    }
+
+    /// Whether both lead to the same place.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match self {
+            Self::Remote(one) => matches!(other, Self::Remote(other) if one.overlaps(other)),
+            Self::Local(_) => self == other,
+        }
     }
 }
 
-/// Reads an address without a scheme.
+/// Reads the address of a server without its scheme.
 fn short(raw: &str) -> Result<Remote, String> {
     // Before anything of it is shown: a part of it may be a password.
     if raw.contains('@') {
@@ -122,7 +173,7 @@ fn short(raw: &str) -> Result<Remote, String> {
         return redis::unix_socket(raw);
     }
     let lower = raw.to_ascii_lowercase();
-    if lower == "local" || lower.starts_with(local::SCHEME) {
+    if lower.split(':').next() == Some(local::NAME) {
         return Err(
             "did you mean local, in lower case? A host of this name is written redis://HOST"
                 .to_owned(),
@@ -194,7 +245,7 @@ fn without_digits(rest: &str) -> String {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Local(None) => f.write_str("local"),
+            Self::Local(None) => f.write_str(local::NAME),
             Self::Local(Some(dir)) => dir.fmt(f),
             Self::Remote(remote) => remote.fmt(f),
         }
@@ -217,8 +268,7 @@ impl Address {
 pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
     for piece in pieces {
-        let is_address =
-            piece.contains("://") || piece.trim() == "local" || piece.trim().starts_with("local:");
+        let is_address = has_scheme(piece.trim()) || piece.trim() == local::NAME;
         match addresses
             .last_mut()
             .filter(|last| !is_address && is_open(last))
@@ -232,11 +282,8 @@ pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 
 /// Whether more hosts may follow the address.
 fn is_open(address: &str) -> bool {
-    let has_hosts = |scheme| Scheme::of(scheme).is_some_and(|(scheme, _)| scheme.has_hosts);
-    address
-        .trim()
-        .split_once("://")
-        .is_some_and(|(scheme, rest)| has_hosts(scheme) && !rest.contains('/'))
+    Scheme::of(address.trim())
+        .is_some_and(|(scheme, _, rest)| scheme.has_hosts && !rest.contains('/'))
 }
 
 #[cfg(test)]

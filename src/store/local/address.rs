@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use crate::text::escape;
 
-/// Beginning of an address with a directory.
-pub(in crate::store) const SCHEME: &str = "local:";
+/// The address of the user's own directory. With `:` it begins that of another.
+pub(in crate::store) const NAME: &str = "local";
 
 /// The option behind a directory that several users lock in.
 const SHARED: &str = "?shared";
@@ -45,7 +45,8 @@ impl LocalDir {
     /// The address as another rlock reads it.
     pub(in crate::store) fn address(&self) -> OsString {
         [
-            OsStr::new(SCHEME),
+            OsStr::new(NAME),
+            OsStr::new(":"),
             self.path.as_os_str(),
             OsStr::new(self.option()),
         ]
@@ -62,7 +63,7 @@ impl fmt::Display for LocalDir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{SCHEME}{}{}",
+            "{NAME}:{}{}",
             escape::text(&self.path.to_string_lossy()),
             self.option()
         )

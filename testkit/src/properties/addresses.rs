@@ -26,16 +26,16 @@ pub fn hold(input: &[u8]) {
 fn is_the_same_when_read_again(raw: &str, address: &Address) {
     let name = address.to_string();
     is_fit_to_be_shown(&name, shown(raw.len()));
-    let [anonymous, without] = match address {
-        Address::Local(_) => return,
-        Address::Remote(remote) => [None, remote.user.clone()].map(|user| {
-            Address::Remote(Remote {
-                user,
-                password: None,
-                ..remote.clone()
-            })
-        }),
+    let Some(remote) = address.clone().remote() else {
+        return;
     };
+    let [anonymous, without] = [None, remote.user.clone()].map(|user| {
+        Address::Remote(Remote {
+            user,
+            password: None,
+            ..remote.clone()
+        })
+    });
     let handed_on = address
         .without_secret()
         .into_string()

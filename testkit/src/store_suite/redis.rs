@@ -140,10 +140,8 @@ impl<A: Arrangement> World for Servers<A> {
     }
 
     fn open(&self, wire: &Wire, limit: Duration) -> Box<dyn Store> {
-        let way = match Address::parse(&self.all.borrow().url()).expect("an address") {
-            Address::Remote(remote) => Way::new(remote),
-            Address::Local(_) => unreachable!("an arrangement of servers"),
-        };
+        let address = Address::parse(&self.all.borrow().url()).expect("an address");
+        let way = Way::new(address.remote().expect("an arrangement of servers"));
         let locator = way.locator_over(limit, &wire.connect());
         Box::new(RedisServer::at(
             way.to_string(),
