@@ -43,7 +43,7 @@ pub enum Outcome {
     Refused,
     /// A node's URL, a file, or the set of nodes is wrong.
     Config,
-    /// The lock was lost.
+    /// The lock was lost. `job::policy` decides it.
     Lost,
     /// The command cannot be executed.
     CannotExecute,

@@ -4,9 +4,10 @@
 //! If rlock cannot keep that true, the command is dead before the lock can pass on.
 //! `docs/design.md` is the contract, and `docs/glossary.md` has its terms.
 //!
-//! Imports point downwards only: `command` → `settings` → `cli`, and `command` → `job`, `hold` →
-//! `store` → `lock`. `lock` and `job::policy` are pure. The library exists for the binary, its tests
-//! and its benches; it promises no stable interface of its own.
+//! Imports point downwards only: `command` → `settings` → `cli` → `store` → `lock`, `command` →
+//! `hold` → `store`, and `cli` → `report` → `job` → `lock`. `lock` and `job::policy` are pure. The
+//! library exists for the binary, its tests and its benches; it promises no stable interface of its
+//! own.
 
 pub mod cli;
 pub mod clock;

@@ -67,9 +67,9 @@ pub(super) async fn take(
         which: 0,
         covering,
         guard,
-        // Before the status line, which is due a whole second later and shows whole seconds.
         caller: Caller::new(),
         since: clock::unix_millis(SystemTime::now()),
+        // Before the status line, which is due a whole second later and shows whole seconds.
         begun: clock::now(),
         progress: Progress::new(&lock.report),
         manager: Manager::of_environment().filter(|_| lock.waiting.for_command),

@@ -1,4 +1,4 @@
-//! This client as others see it: in the lock's details, in the queue, and in a tombstone.
+//! The names of this machine and of its user.
 
 use std::fmt;
 use std::io::Read;

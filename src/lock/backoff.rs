@@ -19,12 +19,12 @@ const POLL_RANGE: Duration = Duration::from_millis(150);
 /// Longest pause of a waiter that no node wakes.
 pub const LONGEST_POLL: Duration = SHORTEST_POLL.saturating_add(POLL_RANGE);
 
-/// Longest pause of the first waiter, whatever it was told. A wake-up may be lost with its node, or
-/// go to a stopped host.
-const BACKSTOP: Duration = Duration::from_secs(10);
+/// Longest pause of the first 50 waiters, whatever they were told. A wake-up may be lost with its
+/// node, or go to a stopped host. A simulation lets a free lock wait for twice this time.
+pub const BACKSTOP: Duration = Duration::from_secs(10);
 
-/// The same of a later waiter, for each waiter ahead of it. The further behind, the seldomer: 500
-/// waiters look some 15 times a second in all.
+/// The same for each waiter ahead, which is longer than [`BACKSTOP`] from rank 51 on. The further
+/// behind, the seldomer: 500 waiters look some 15 times a second in all.
 const BACKSTOP_PER_RANK: Duration = Duration::from_millis(200);
 
 /// Longest pause of any waiter.

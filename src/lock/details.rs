@@ -23,11 +23,36 @@ pub const BROKEN: &str = "broken ";
 /// The first word of a parked lock: its command has ended, and the lock stays.
 pub const PARKED: &str = "parked ";
 
-/// The longest `break --reason`, in bytes once encoded.
+/// The longest `break --reason`, in bytes once encoded. So are the other lengths.
 pub const LONGEST_REASON: usize = 200;
 
-/// The longest `--note`, in bytes once encoded.
+/// The longest `--note`. It is shorter in a value with one of the rooms below.
 pub const LONGEST_NOTE: usize = 512;
+
+/// The longest host name.
+const LONGEST_HOST: usize = 96;
+
+/// The longest user name.
+const LONGEST_USER: usize = 64;
+
+/// The longest name of a command.
+const LONGEST_CMD: usize = 128;
+
+/// The longest name of the user that broke a lock, with the host.
+const LONGEST_BREAKER: usize = 96;
+
+/// Room in a tombstone for its first word and for the user that broke the lock.
+const ROOM_OF_BREAKER: usize = LONGEST_BREAKER + 40;
+
+/// Room in a tombstone for the reason.
+const ROOM_OF_REASON: usize = LONGEST_REASON + 16;
+
+/// Room for a delay, which few values have.
+const ROOM_OF_DELAY: usize = 32;
+
+// A note is left beside everything else, and can be cut.
+const _: () =
+    assert!(LONGEST_NOTE >= ROOM_OF_BREAKER + ROOM_OF_REASON + ROOM_OF_DELAY + ELLIPSIS.len());
 
 /// The holder, as others see it. Every field of a value that another client wrote may be missing or
 /// wrong.
@@ -106,7 +131,7 @@ impl Breaker {
     /// Returns the same, with texts cut.
     pub(super) fn fitted(self) -> Self {
         Self {
-            name: cut(self.name, 96),
+            name: cut(self.name, LONGEST_BREAKER),
             reason: self.reason.map(|reason| cut(reason, LONGEST_REASON)),
         }
     }
@@ -149,24 +174,22 @@ impl Default for Details {
 
 impl Details {
     /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
+    /// The largest value has 1,020 bytes: a new field takes its room from the note.
     #[must_use]
     pub fn fitted(self) -> Self {
-        let maker = self.broken.as_ref().map_or(0, |by| {
-            if by.reason.is_some() {
-                152 + LONGEST_REASON
-            } else {
-                136
-            }
-        });
-        let delay = if self.delay > 0 { 32 } else { 0 };
+        let has_reason = self.broken.as_ref().is_some_and(|by| by.reason.is_some());
+        let rooms = [
+            (self.broken.is_some(), ROOM_OF_BREAKER),
+            (has_reason, ROOM_OF_REASON),
+            (self.delay > 0, ROOM_OF_DELAY),
+        ];
+        let rooms = rooms.iter().filter(|(is_taken, _)| *is_taken);
+        let taken: usize = rooms.map(|(_, room)| room).sum();
         Self {
-            host: cut(self.host, 96),
-            user: cut(self.user, 64),
-            cmd: cut(self.cmd, 128),
-            // A tombstone also has its maker and its first word, and few values have a delay.
-            note: self
-                .note
-                .map(|note| cut(note, LONGEST_NOTE - maker - delay)),
+            host: cut(self.host, LONGEST_HOST),
+            user: cut(self.user, LONGEST_USER),
+            cmd: cut(self.cmd, LONGEST_CMD),
+            note: self.note.map(|note| cut(note, LONGEST_NOTE - taken)),
             broken: self.broken.map(Breaker::fitted),
             v: FORMAT,
             ..self
@@ -324,6 +347,26 @@ mod tests {
             None,
             "a kind that is unknown is no exclusive one"
         );
+    }
+
+    #[test]
+    fn a_new_field_takes_its_room_from_the_note() {
+        let long = || "x".repeat(LARGEST_VALUE);
+        let details = Details {
+            mode: Mode::Slots(1000),
+            host: long(),
+            pid: Some(u32::MAX),
+            user: long(),
+            since: u64::MAX,
+            cmd: long(),
+            note: Some(long()),
+            kept: false,
+            fence: Some(u64::MAX),
+            ttl: u64::MAX,
+            n: 99,
+            ..Details::default()
+        };
+        assert_eq!(details.fitted().value(Token::fresh()).len(), 1020);
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! The place where a lock lives: a [`Store`], on which each lock is a [`Node`]; and a folder for
 //! each kind of store.
 //!
-//! A kind of store is known by its [`address`], chosen in `settings::store` and opened in
-//! `command::common`. The requests and replies of a node are plain values of `lock::messages`.
+//! A kind of store is known by its [`address`], chosen and opened by
+//! `settings::store::StoreConfig`. The requests and replies of a node are plain values of `lock::messages`.
 //!
 //! A node answers for itself alone; `hold` decides what the answers of several mean together. A
 //! request is on its way when the method returns. Dropping the returned future stops the listening,

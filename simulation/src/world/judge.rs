@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use rlock::exit::Outcome;
+use rlock::lock::backoff::BACKSTOP;
 use rlock::lock::instant::Instant;
 
 use super::World;
@@ -16,8 +17,8 @@ use crate::witness::{Violation, Waiter};
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// Longest time for which a free lock may wait for its next holder while no fault is on: a poll far
-/// back in the queue.
-const IDLE: Duration = Duration::from_secs(20);
+/// back in the queue. It must be longer than the backstop.
+const IDLE: Duration = BACKSTOP.saturating_mul(2);
 
 /// The same where no fault is at all.
 const CALM_IDLE: Duration = Duration::from_millis(500);
