@@ -190,9 +190,14 @@ impl Claimant for Acquirer<'_> {
         self.which = lock;
     }
 
-    fn claim(&mut self, ticket: Option<Ticket>, guarded: Option<Duration>) -> Claim {
+    fn claim(
+        &mut self,
+        ticket: Option<Ticket>,
+        guarded: Option<Duration>,
+        kept: Option<Token>,
+    ) -> Claim {
         let now = SystemTime::now();
-        let token = Token::fresh();
+        let token = kept.unwrap_or_else(Token::fresh);
         self.asked = Some(clock::now());
         if let Some(guard) = self.guard {
             // If rlock dies from here on, its guard releases the lock.

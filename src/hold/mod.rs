@@ -27,7 +27,7 @@ use crate::clock;
 use crate::lock::fault::{Fault, Faults};
 use crate::lock::lease::Revoked;
 use crate::lock::quorum::Quorum;
-use crate::store::{Hint, Node, Pending, Release, ReleaseReply, Wakes};
+use crate::store::{Hint, Node, Pending, Queue, Release, ReleaseReply, Wakes};
 
 /// The nodes of one lock, at least one, in the order in which the user named them.
 #[derive(Clone)]
@@ -49,6 +49,12 @@ impl Nodes {
         self[node]
             .queue()
             .is_some_and(|queue| queue.wakes() == Wakes::Yes)
+    }
+
+    /// Whether a place in the queue becomes the lock; see [`Queue::becomes_the_lock`].
+    fn places_become_locks(&self) -> bool {
+        self.iter()
+            .any(|node| node.queue().is_some_and(Queue::becomes_the_lock))
     }
 
     /// Sends each node its `request`, all at once, and hands each reply to `heard`, until that says

@@ -42,6 +42,9 @@ pub async fn wait<T: Claimant, C>(
     alarm: &mut Alarm,
     cancelled: &mut impl AsyncFnMut() -> C,
 ) -> anyhow::Result<Waited<T::Outer, C>> {
+    if nodes.places_become_locks() {
+        waiting.enter_at_once();
+    }
     let mut driver = Driver {
         nodes,
         waiting,
@@ -50,6 +53,7 @@ pub async fn wait<T: Claimant, C>(
         hints: Hints::new(nodes),
         attempt: None,
         leaving: None,
+        kept: None,
     };
     let waited = driver.until_over(cancelled).await;
     if !matches!(waited, Ok(Waited::Won(..))) {
@@ -71,6 +75,8 @@ struct Driver<'a, T: Claimant> {
     attempt: Option<Attempt>,
     /// Takes the waiter out of the queue, and releases whatever its last attempt may still set.
     leaving: Option<Release>,
+    /// The token of the place in the queue, where that becomes the lock.
+    kept: Option<Token>,
 }
 
 impl<T: Claimant> Driver<'_, T> {
@@ -162,7 +168,9 @@ impl<T: Claimant> Driver<'_, T> {
 
     fn start(&mut self, ticket: Option<&Ticket>, guarded: Option<Duration>) -> io::Result<()> {
         let options = self.waiting.options();
-        let claim = self.claimant.claim(ticket.cloned(), guarded);
+        let claim = self.claimant.claim(ticket.cloned(), guarded, self.kept);
+        let token = ticket.map(|_| claim.token);
+        self.kept = token.filter(|_| self.nodes.places_become_locks());
         self.leaving =
             ticket.map(|ticket| claim.release(QueueAction::Leave(ticket.waiter.clone())));
         self.attempt = Some(Attempt::start(
@@ -215,7 +223,10 @@ impl<T: Claimant> Driver<'_, T> {
             (None, Some(attempt)) => attempt.undo().await,
             (None, None) => {}
         }
-        if attempt.is_some() {
+        if leaving.is_some() {
+            self.kept = None;
+        }
+        if attempt.is_some() && self.kept.is_none() {
             self.claimant.undone();
         }
     }
@@ -223,6 +234,9 @@ impl<T: Claimant> Driver<'_, T> {
     async fn leave(&mut self) {
         if let Some(leaving) = self.leaving.take() {
             leave(self.nodes, &leaving).await;
+        }
+        if self.kept.take().is_some() {
+            self.claimant.undone();
         }
     }
 
@@ -258,9 +272,14 @@ pub trait Claimant {
     /// Hears which of its locks all that follows is about.
     fn turn_to(&mut self, lock: usize);
 
-    /// Returns the claim of the next attempt, with a token of its own. Its key may be set from now
-    /// on.
-    fn claim(&mut self, ticket: Option<Ticket>, guarded: Option<Duration>) -> Claim;
+    /// Returns the claim of the next attempt, with a token of its own, or with that of the place that
+    /// it has `kept`. Its key may be set from now on.
+    fn claim(
+        &mut self,
+        ticket: Option<Ticket>,
+        guarded: Option<Duration>,
+        kept: Option<Token>,
+    ) -> Claim;
 
     /// Hears that the last claim is undone: no key of it is left.
     fn undone(&mut self);

@@ -138,11 +138,19 @@ pub trait Queue {
     /// Takes `waiter` out of the queue.
     fn leave(&self, waiter: &Waiter) -> Pending<()>;
 
+    /// Whether a place in the queue becomes the lock. The first claim with a ticket then enters the
+    /// queue, which orders its places by itself; the token is the place's until it is left.
+    fn becomes_the_lock(&self) -> bool {
+        false
+    }
+
     /// Ends the waiters with `--supersede` that came before the holder, whose claim this was.
-    fn announce(&self, claim: &Claim) -> Pending<()>;
+    fn announce(&self, _claim: &Claim) -> Pending<()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Listens for the holder of `token` from now on: the node says when its lock was taken away.
-    fn listen(&self, token: Token);
+    fn listen(&self, _token: Token) {}
 
     /// Whether the node tells the waiter of the last claim, or the holder that listens, when it is
     /// to ask again.

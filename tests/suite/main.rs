@@ -34,6 +34,7 @@ mod keys;
 mod killed;
 mod kinds;
 mod last;
+mod line;
 mod local;
 mod logs;
 mod lost;

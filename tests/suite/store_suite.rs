@@ -4,6 +4,10 @@ mod local {
     testkit::store_suite!(testkit::store_suite::Local);
 }
 
+mod memory {
+    testkit::store_suite!(testkit::store_suite::Memory);
+}
+
 mod redis {
     testkit::store_suite!(testkit::store_suite::Redis);
 }

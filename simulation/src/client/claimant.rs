@@ -31,8 +31,13 @@ impl Claimant for Waiter<'_> {
         self.lock = lock;
     }
 
-    fn claim(&mut self, ticket: Option<Ticket>, guarded: Option<Duration>) -> Claim {
-        let token = random_token();
+    fn claim(
+        &mut self,
+        ticket: Option<Ticket>,
+        guarded: Option<Duration>,
+        kept: Option<Token>,
+    ) -> Claim {
+        let token = kept.unwrap_or_else(random_token);
         let number = self.client.locks[self.lock];
         if self.for_command {
             command::gives_back(self.lock, Some(token));

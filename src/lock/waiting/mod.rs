@@ -12,6 +12,8 @@
 //! 4. The wait ends with the lock, with the user's patience, or with an error that waiting does not
 //!    mend. Unless it ends with the lock, nothing of it is left on the nodes.
 //!
+//! Where a place in the queue becomes the lock, the first attempt enters it: [`Waiting::enter_at_once`].
+//!
 //! With `--supersede`, of the waiters that have it the last that came ends the others:
 //!
 //! 1. The time at which a waiter came is told with its ticket, and stays when it gets another
@@ -191,6 +193,11 @@ impl Waiting {
             notices: self.notices.again(),
             ..fresh
         }
+    }
+
+    /// Lets the first attempt enter the queue, whose places become the lock. `--no-wait` enters none.
+    pub fn enter_at_once(&mut self) {
+        self.ticket = self.new_ticket(Some(0));
     }
 
     /// Returns what the user chose.

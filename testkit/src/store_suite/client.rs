@@ -15,8 +15,8 @@ use rlock::lock::remains::Remains;
 use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
 use rlock::store::{
-    Claim, Fault, Hint, Look, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, Vote,
-    Wake,
+    Claim, Fault, Hint, Look, Node, Pending, Queue, QueueAction, Release, ReleaseReply, Renewal,
+    Vote, Wake,
 };
 use uuid::Uuid;
 
@@ -135,9 +135,12 @@ impl Client {
         self.grant.expect("a grant").1
     }
 
-    /// Asks for the lock, with a token of its own as each attempt has.
+    /// Asks for the lock, with a token of its own as each attempt has, or with that of its place in
+    /// the line if that becomes the lock.
     pub async fn vote(&mut self) -> Vote {
-        self.claim.token = Token::fresh();
+        if self.claim.ticket.is_none() || !self.node.queue().is_some_and(Queue::becomes_the_lock) {
+            self.claim.token = Token::fresh();
+        }
         let answer = self.in_time(self.node.acquire(&self.claim)).await;
         let vote = answer.map_or_else(Vote::Failed, |answer| answer.vote);
         if let Vote::Granted {

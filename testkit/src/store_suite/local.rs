@@ -40,6 +40,7 @@ impl World for Local {
         Some(match feature {
             Feature::Leases => "local: a grant ends with its process",
             Feature::Line => "local: there is no line of waiters",
+            Feature::Superseding => "local: a waiter does not know of others",
             Feature::Healing => "local: a lock whose file is gone is not set again",
             Feature::TakingAway => "local: no lock is taken from its process",
             Feature::Records => "local: no run is recorded",

@@ -9,6 +9,7 @@
 
 mod client;
 mod local;
+mod memory;
 mod redis;
 pub mod scenarios;
 mod wire;
@@ -24,6 +25,7 @@ use uuid::Uuid;
 pub use client::{Client, within};
 use client::{IMPATIENT, PATIENT};
 pub use local::Local;
+pub use memory::Memory;
 pub use redis::{Cluster, Redis, Sentinel};
 pub use wire::Wire;
 
@@ -96,6 +98,8 @@ pub enum Feature {
     Leases,
     /// Waiters have places in a line, which is shown, and are told when it is their turn.
     Line,
+    /// A later waiter ends the earlier ones.
+    Superseding,
     /// A lock is set again where nothing is.
     Healing,
     /// A lock is taken from its holder.
@@ -119,6 +123,11 @@ pub trait World {
 
     /// Returns why the store lacks `feature`, or `None` if it has it.
     fn lacks(&self, feature: Feature) -> Option<&'static str>;
+
+    /// Whether waiters have their places by when they came to the store, and not by their tickets.
+    fn orders_by_arrival(&self) -> bool {
+        false
+    }
 
     /// Deletes the lock by hand.
     fn delete(&self, key: &Key);
@@ -182,6 +191,15 @@ impl Place<'_> {
             .lacks(feature)
             .inspect(|why| skipped(why))
             .is_some()
+    }
+
+    /// Returns waiters in the order in which they come to the store, to have their turns in the
+    /// order of the list.
+    pub fn arrivals<'w>(&self, mut waiters: Vec<&'w mut Client>) -> Vec<&'w mut Client> {
+        if !self.world.orders_by_arrival() {
+            waiters.reverse();
+        }
+        waiters
     }
 
     /// Deletes the lock by hand.

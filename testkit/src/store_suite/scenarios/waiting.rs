@@ -24,9 +24,9 @@ pub async fn waiters_have_their_turns_in_the_order_in_which_they_came(place: &Pl
     let mut holder = place.client();
     let [mut first, mut second] = [1, 2].map(|number| place.client().in_line(number));
     holder.takes().await;
-    // The store knows their order by the tickets, and not by when they came.
-    second.meets(&holder).await;
-    first.meets(&holder).await;
+    for waiter in place.arrivals(vec![&mut first, &mut second]) {
+        waiter.meets(&holder).await;
+    }
     let mut newcomer = place.client();
     newcomer.meets(&holder).await;
     let since = rlock::clock::now();
@@ -110,7 +110,7 @@ pub async fn a_look_shows_the_waiters_in_their_order(place: &Place<'_>) {
     let mut holder = place.client();
     let mut waiters = [1, 2, 3].map(|number| place.client().in_line(number));
     holder.takes().await;
-    for waiter in waiters.iter_mut().rev() {
+    for waiter in place.arrivals(waiters.iter_mut().collect()) {
         waiter.meets(&holder).await;
     }
     for _ in 0..2 {
@@ -125,7 +125,7 @@ pub async fn a_look_shows_the_waiters_in_their_order(place: &Place<'_>) {
 
 /// A waiter with `--supersede` ends those that came before it and have the option too.
 pub async fn a_later_waiter_supersedes_an_earlier_one(place: &Place<'_>) {
-    if place.lacks(Feature::Line) {
+    if place.lacks(Feature::Superseding) {
         return;
     }
     let mut holder = place.client();
