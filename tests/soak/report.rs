@@ -58,7 +58,7 @@ impl Report<'_> {
         let overlaps = &self.verdict.overlaps;
         match self.plan.overlaps {
             Overlaps::None => {
-                complain(!overlaps.is_empty(), format!("{} overlaps", overlaps.len()))
+                complain(!overlaps.is_empty(), format!("{} overlaps", overlaps.len()));
             }
             Overlaps::WithinALease => {
                 complain(
