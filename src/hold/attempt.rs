@@ -12,6 +12,7 @@ use super::holding::{Holding, WonAttempt};
 use super::{Nodes, release};
 use crate::clock::{self, Alarm};
 use crate::lock::ballot::{self, Ballot, Discount, Tally, Verdict};
+use crate::lock::blocker::Blocker;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
@@ -336,8 +337,10 @@ fn late(vote: Vote, index: u16) -> Renewal {
             ..
         } if other != index => Renewal::NotOurs(Revoked::Missing, Some(fence.get())),
         Vote::Granted { until, fence, .. } => Renewal::Renewed(until, Some(fence.get())),
-        Vote::Held(_) => Renewal::NotOurs(Revoked::TakenOver, None),
-        Vote::Reserved(_) | Vote::Superseded(_) => Renewal::NotOurs(Revoked::Missing, None),
+        Vote::Blocked(Blocker::Occupant(_)) => Renewal::NotOurs(Revoked::TakenOver, None),
+        Vote::Blocked(Blocker::Reserved(_) | Blocker::Newer(_)) => {
+            Renewal::NotOurs(Revoked::Missing, None)
+        }
         Vote::Restarted => Renewal::Failed(Fault::new(
             FaultKind::Unavailable,
             "it restarted a short while ago",

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::blocker::Reservation;
+use super::blocker::Blocker;
 use super::details::{Breaker, Details};
 use super::fault::Fault;
 use super::fence::Fence;
@@ -296,6 +296,7 @@ pub enum ServerInfo {
 
 /// A node's vote. *Unknown is not no*: after a failure the key may be set.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "an attempt has one for each node")]
 pub enum Vote {
     /// The key is ours.
     Granted {
@@ -306,18 +307,29 @@ pub enum Vote {
         /// The index of the slot; 0 without slots.
         index: u16,
     },
-    /// The key is another client's.
-    Held(Box<Occupant>),
-    /// The key is free, but it is another waiter's turn.
-    Reserved(Box<Reservation>),
-    /// This waiter has come later, and both have `--supersede`; `None` if the entry is not rlock's.
-    /// Nothing was granted.
-    Superseded(Option<Box<Waiter>>),
+    /// This party keeps it from us: nothing was granted.
+    Blocked(Blocker),
     /// The key is free, but the node has restarted and may have forgotten its holder. Nothing was
     /// changed.
     Restarted,
     /// The node failed, and says or implies what may have happened to the key.
     Failed(Fault),
+}
+
+impl Vote {
+    /// Returns the party that keeps the key from us.
+    pub fn blocker(&self) -> Option<&Blocker> {
+        if let Self::Blocked(blocker) = self {
+            Some(blocker)
+        } else {
+            None
+        }
+    }
+
+    /// Returns the party that has the key.
+    pub fn occupant(&self) -> Option<&Occupant> {
+        self.blocker().and_then(Blocker::occupant)
+    }
 }
 
 /// A node's fence counter, as the node told it; `None` if it did not.

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::clock;
 use crate::command::caller::Caller;
+use crate::lock::blocker::Blocker;
 use crate::lock::details::Details;
 use crate::lock::fence;
 use crate::lock::key::Key;
@@ -93,15 +94,17 @@ fn judge(vote: Vote, released: ReleaseReply) -> Option<Finding> {
             Some(failed(&fault))
         }
         // The node has granted it to another doctor a moment ago.
-        (Vote::Held(occupant), _)
+        (Vote::Blocked(Blocker::Occupant(occupant)), _)
             if occupant
                 .holder()
                 .is_some_and(|(_, details)| details.cmd == COMMAND) =>
         {
             None
         }
-        (Vote::Held(_), _) => undecided(&format!("{NAME} is held by another client")),
-        (Vote::Reserved(_) | Vote::Superseded(_) | Vote::Restarted, _) => {
+        (Vote::Blocked(Blocker::Occupant(_)), _) => {
+            undecided(&format!("{NAME} is held by another client"))
+        }
+        (Vote::Blocked(Blocker::Reserved(_) | Blocker::Newer(_)) | Vote::Restarted, _) => {
             undecided(&format!("it is another client's turn to take {NAME}"))
         }
     }
@@ -159,7 +162,7 @@ mod tests {
             cmd: cmd.to_owned(),
             ..Details::default()
         };
-        Vote::Held(Box::new(Occupant::new(
+        Vote::Blocked(Blocker::Occupant(Occupant::new(
             OccupantKind::Holder(Token::fresh(), details),
             None,
         )))

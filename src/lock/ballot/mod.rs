@@ -13,7 +13,6 @@ mod tests;
 
 use std::time::Duration;
 
-use super::blocker::Blocker;
 use super::fault::{Fault, FaultKind};
 use super::fence::Fence;
 use super::instant::Instant;
@@ -66,13 +65,12 @@ struct NodeVote {
     was_offered: bool,
 }
 
-/// An answer, without what only the lease needs.
+/// A node's answer.
 #[derive(Clone, Debug)]
-enum NodeReply {
-    Granted(Grant),
-    Blocked(Box<Blocker>),
-    Restarted,
-    Failed(Fault),
+struct NodeReply {
+    /// When the node was asked.
+    asked: Instant,
+    vote: Vote,
 }
 
 /// A grant.
@@ -145,26 +143,12 @@ impl Ballot {
 
     /// Records the answer of node `node`, which was asked at `asked`.
     pub fn answered(&mut self, node: usize, asked: Instant, answer: Answer, now: Instant) {
-        let reply = match answer.vote {
-            Vote::Granted {
-                until,
-                fence,
-                index,
-            } => NodeReply::Granted(Grant {
-                fence,
-                index,
-                tenure: (asked, until),
-            }),
-            Vote::Held(occupant) => {
-                self.lease.revoke(node, Revoked::TakenOver, now);
-                NodeReply::Blocked(Box::new(Blocker::Occupant(*occupant)))
-            }
-            Vote::Reserved(reservation) => {
-                NodeReply::Blocked(Box::new(Blocker::Reserved(*reservation)))
-            }
-            Vote::Superseded(newer) => NodeReply::Blocked(Box::new(Blocker::Newer(newer))),
-            Vote::Restarted => NodeReply::Restarted,
-            Vote::Failed(fault) => NodeReply::Failed(fault),
+        if answer.vote.occupant().is_some() {
+            self.lease.revoke(node, Revoked::TakenOver, now);
+        }
+        let reply = NodeReply {
+            asked,
+            vote: answer.vote,
         };
         let vote = &mut self.votes[node];
         (vote.reply, vote.server, vote.place) = (Some(reply), answer.server, answer.place);
@@ -246,13 +230,13 @@ impl Ballot {
     /// the fence now.
     pub fn confirmed(&mut self, node: usize, asked: Instant, until: Instant) {
         if let (Some(fence), VoteState::Granted(grant)) = (self.confirming, self.state(node)) {
-            // An earlier end never shortens a tenure.
-            let tenure = (asked, until.max(grant.tenure.1));
-            self.votes[node].reply = Some(NodeReply::Granted(Grant {
+            let vote = Vote::Granted {
+                // An earlier end never shortens a tenure.
+                until: until.max(grant.tenure.1),
                 fence,
-                tenure,
-                ..grant
-            }));
+                index: grant.index,
+            };
+            self.votes[node].reply = Some(NodeReply { asked, vote });
         }
     }
 
@@ -268,10 +252,12 @@ impl Ballot {
     /// release like any other.
     pub fn failed_to_confirm(&mut self, node: usize, fault: Fault) {
         self.votes[node].discounted = Some(Discount::Unconfirmed);
-        self.votes[node].reply = Some(NodeReply::Failed(Fault {
-            kind: FaultKind::Unknown,
-            ..fault
-        }));
+        if let Some(reply) = &mut self.votes[node].reply {
+            reply.vote = Vote::Failed(Fault {
+                kind: FaultKind::Unknown,
+                ..fault
+            });
+        }
     }
 
     /// Records that node `node` has offered us the turn.
@@ -325,10 +311,9 @@ impl Ballot {
         if vote.discounted.is_some() || self.refuses(node) {
             return VoteState::Missing;
         }
-        match vote.reply {
+        match &vote.reply {
             None => VoteState::Open,
-            Some(NodeReply::Granted(grant)) => VoteState::Granted(grant),
-            Some(_) => VoteState::Missing,
+            Some(reply) => reply.grant().map_or(VoteState::Missing, VoteState::Granted),
         }
     }
 
@@ -352,11 +337,11 @@ impl Ballot {
         let (mut lease, index) = (self.lease.clone(), self.index());
         for (node, vote) in self.votes.iter().enumerate() {
             let is_lost = matches!(vote.discounted, Some(Discount::Lost(_)));
-            if let Some(NodeReply::Granted(Grant {
+            if let Some(Grant {
                 fence,
                 index: own,
                 tenure: (asked, until),
-            })) = vote.reply
+            }) = vote.reply.as_ref().and_then(NodeReply::grant)
                 && own == index
                 && !is_lost
                 && self.confirming.is_none_or(|confirming| fence <= confirming)
@@ -374,21 +359,20 @@ impl Ballot {
 
     /// Whether node `node` gave a vote, for us or not.
     pub fn has_voted(&self, node: usize) -> bool {
-        !self.refuses(node) && !matches!(self.votes[node].reply, None | Some(NodeReply::Failed(_)))
+        !self.refuses(node) && !matches!(self.votes[node].told(), None | Some(Vote::Failed(_)))
     }
 
     /// Whether a node has granted, and so kept others from its vote.
     pub fn has_taken_any(&self) -> bool {
-        self.replies()
-            .any(|reply| matches!(reply, NodeReply::Granted(_)))
+        self.told().any(|vote| matches!(vote, Vote::Granted { .. }))
     }
 
     /// Returns the nodes that may have set our key, or may yet: they must be sent a release.
     pub fn may_have_set(&self) -> Vec<usize> {
-        let may_have = |vote: &NodeVote| match &vote.reply {
-            None | Some(NodeReply::Granted(_)) => true,
-            Some(NodeReply::Failed(fault)) => fault.kind == FaultKind::Unknown,
-            Some(NodeReply::Blocked(_) | NodeReply::Restarted) => false,
+        let may_have = |vote: &NodeVote| match vote.told() {
+            None | Some(Vote::Granted { .. }) => true,
+            Some(Vote::Failed(fault)) => fault.kind == FaultKind::Unknown,
+            Some(Vote::Blocked(_) | Vote::Restarted) => false,
         };
         (0..self.votes.len())
             .filter(|&node| may_have(&self.votes[node]))
@@ -398,8 +382,8 @@ impl Ballot {
     /// Returns the longest TTL known: our own, or that of a holder that was met.
     pub fn longest_ttl(&self) -> Duration {
         let met = self
-            .replies()
-            .filter_map(NodeReply::occupant)
+            .told()
+            .filter_map(Vote::occupant)
             .filter_map(Occupant::lease_length)
             .max();
         met.unwrap_or_default()
@@ -422,8 +406,9 @@ impl Ballot {
         }
     }
 
-    fn replies(&self) -> impl Iterator<Item = &NodeReply> {
-        self.votes.iter().filter_map(|vote| vote.reply.as_ref())
+    /// Returns the votes that the nodes have told.
+    fn told(&self) -> impl Iterator<Item = &Vote> {
+        self.votes.iter().filter_map(NodeVote::told)
     }
 
     /// Returns the waiter's time of entry, unix time in µs: the median of the nodes' times, of two
@@ -454,16 +439,28 @@ impl Ballot {
     }
 }
 
+impl NodeVote {
+    /// Returns the vote, if the node has told it.
+    fn told(&self) -> Option<&Vote> {
+        self.reply.as_ref().map(|reply| &reply.vote)
+    }
+}
+
 impl NodeReply {
-    fn blocker(&self) -> Option<&Blocker> {
-        if let Self::Blocked(blocker) = self {
-            Some(blocker)
+    fn grant(&self) -> Option<Grant> {
+        if let Vote::Granted {
+            until,
+            fence,
+            index,
+        } = self.vote
+        {
+            Some(Grant {
+                fence,
+                index,
+                tenure: (self.asked, until),
+            })
         } else {
             None
         }
-    }
-
-    fn occupant(&self) -> Option<&Occupant> {
-        self.blocker().and_then(Blocker::occupant)
     }
 }

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::{Ballot, Discount, NodeReply, Verdict};
+use super::{Ballot, Discount, Verdict};
 use crate::lock::blocker::Blocker;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::messages::ServerInfo;
+use crate::lock::messages::{ServerInfo, Vote};
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
 use crate::lock::restart::Restarted;
@@ -172,15 +172,15 @@ impl Ballot {
     pub fn was_offered_again(&self) -> bool {
         self.votes
             .iter()
-            .any(|vote| vote.was_offered && matches!(vote.reply, Some(NodeReply::Blocked(_))))
+            .any(|vote| vote.was_offered && matches!(vote.told(), Some(Vote::Blocked(_))))
     }
 
     /// Returns the waiter that ends this one, if that many nodes name one that no majority can
     /// grant. They may name different ones.
     fn newer(&self) -> Option<&Blocker> {
         let mut newer = self
-            .replies()
-            .filter_map(NodeReply::blocker)
+            .told()
+            .filter_map(Vote::blocker)
             .filter(|by| matches!(by, Blocker::Newer(_)));
         newer.nth(self.quorum.tolerated())
     }
@@ -214,19 +214,19 @@ impl Ballot {
     /// relies.
     pub(super) fn refuses(&self, node: usize) -> bool {
         let vote = &self.votes[node];
-        matches!(&vote.reply, Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Refused)
+        matches!(vote.told(), Some(Vote::Failed(fault)) if fault.kind == FaultKind::Refused)
             || matches!(vote.server, ServerInfo::Forbidden(_)) && self.rules.guard.is_strict()
     }
 
     fn refusal(&self, node: usize) -> Option<Fault> {
         let vote = &self.votes[node];
-        match (&vote.reply, &vote.server) {
+        match (vote.told(), &vote.server) {
             _ if !self.refuses(node) => None,
             (_, ServerInfo::Forbidden(why)) => {
                 let why = format!("--restart-guard cannot see whether it restarted: {why}");
                 Some(Fault::new(FaultKind::Refused, why))
             }
-            (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
+            (Some(Vote::Failed(fault)), _) => Some(fault.clone()),
             _ => None,
         }
     }
@@ -245,8 +245,8 @@ impl Ballot {
     }
 
     fn failed(&self) -> usize {
-        self.replies()
-            .filter(|reply| matches!(reply, NodeReply::Failed(_)))
+        self.told()
+            .filter(|vote| matches!(vote, Vote::Failed(_)))
             .count()
     }
 
@@ -264,7 +264,7 @@ impl Ballot {
 
     /// Returns the party at most nodes, and their number.
     fn leading_blocker(&self) -> Option<(&Blocker, usize)> {
-        let blockers = || self.replies().filter_map(NodeReply::blocker);
+        let blockers = || self.told().filter_map(Vote::blocker);
         let votes = |own: &Blocker| blockers().filter(|other| other.is_same(own)).count();
         blockers()
             .map(|blocker| (blocker, votes(blocker)))
@@ -289,22 +289,22 @@ impl Ballot {
             return Some(Fault::new(FaultKind::Unavailable, restarted.to_string()));
         }
         let vote = &self.votes[node];
-        match (&vote.reply, vote.discounted) {
+        match (vote.told(), vote.discounted) {
             (None, _) => self
                 .missed_deadline()
                 .then(|| Fault::timeout(self.rules.schedule.node_timeout())),
-            (Some(NodeReply::Failed(fault)), _) => Some(fault.clone()),
+            (Some(Vote::Failed(fault)), _) => Some(fault.clone()),
             (_, Some(Discount::Lost(how))) => {
                 Some(Fault::new(FaultKind::Unavailable, how.to_string()))
             }
-            (Some(NodeReply::Granted(_) | NodeReply::Blocked(_) | NodeReply::Restarted), _) => None,
+            (Some(Vote::Granted { .. } | Vote::Blocked(_) | Vote::Restarted), _) => None,
         }
     }
 
     /// Returns the state of node `node`, if it does not count since it restarted.
     fn restarted(&self, node: usize) -> Option<Restarted> {
         let vote = &self.votes[node];
-        let is_young = matches!(vote.reply, Some(NodeReply::Restarted))
+        let is_young = matches!(vote.told(), Some(Vote::Restarted))
             || vote.discounted == Some(Discount::Restarted);
         is_young.then(|| {
             let (event, remembers) = self
@@ -331,8 +331,8 @@ impl Ballot {
         self.votes
             .iter()
             .enumerate()
-            .find_map(|(node, vote)| match &vote.reply {
-                Some(NodeReply::Failed(fault)) if fault.kind == FaultKind::Unfit => {
+            .find_map(|(node, vote)| match vote.told() {
+                Some(Vote::Failed(fault)) if fault.kind == FaultKind::Unfit => {
                     Some((node, fault.clone()))
                 }
                 Some(reply) => {
@@ -356,15 +356,14 @@ impl Ballot {
     /// Finds a server that was named twice where INFO tells nothing, or where one of its names has
     /// not answered yet.
     fn met_itself(&self) -> Option<(usize, Fault)> {
-        let is_own = |reply: &NodeReply| {
-            reply
-                .occupant()
+        let is_own = |vote: &Vote| {
+            vote.occupant()
                 .is_some_and(|occupant| self.is_own(occupant))
         };
         let node = self
             .votes
             .iter()
-            .position(|vote| vote.reply.as_ref().is_some_and(is_own))?;
+            .position(|vote| vote.told().is_some_and(is_own))?;
         let why =
             "it has the token that another node was given just now: nodes must be independent";
         Some((node, Fault::new(FaultKind::Unfit, why)))

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::clock::{self, Alarm};
 use crate::lock::backoff::GATE_TURN;
+use crate::lock::blocker::Blocker;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::instant::Instant;
@@ -239,7 +240,7 @@ impl LocalNode {
             room: None,
             gate: None,
         });
-        Ok(Some(Vote::Reserved(Box::new(Reservation {
+        Ok(Some(Vote::Blocked(Blocker::Reserved(Reservation {
             waiter: waiter.holder().map(waits),
             left,
         }))))
@@ -260,7 +261,7 @@ impl LocalNode {
         let must_leave = shared.is_some_and(|shared| shared != mode);
         let gate = must_leave.then(|| (files, claim.details.value(claim.token)));
         *self.awaited.borrow_mut() = Some(Awaited { gone, room, gate });
-        Vote::Held(Box::new(holder))
+        Vote::Blocked(Blocker::Occupant(holder))
     }
 
     fn standing(&self, token: Token) -> Result<Option<Revoked>, Fault> {

@@ -12,6 +12,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use super::file::LOCK;
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::mode::Mode;
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::store::QueueAction;
@@ -190,7 +191,7 @@ fn kinds_exclude_each_other_whatever_is_killed_and_no_file_is_left() {
                         assert!(release(&*held, &claim));
                     }
                 }
-                Vote::Held(_) => std::thread::yield_now(),
+                Vote::Blocked(Blocker::Occupant(_)) => std::thread::yield_now(),
                 other => panic!("{other:?}"),
             }
         }
@@ -459,7 +460,10 @@ fn a_program_that_uses_flock_and_members_keep_each_other_out() {
         kill(node);
         assert!(program.try_lock().is_ok());
         let other = self::node(place.path());
-        assert!(matches!(try_once(&*other, &claim), Vote::Held(_)));
+        assert!(matches!(
+            try_once(&*other, &claim),
+            Vote::Blocked(Blocker::Occupant(_))
+        ));
     }
 }
 
@@ -482,7 +486,11 @@ fn a_guard_keeps_the_place_of_a_killed_rlock_and_not_what_was_released() {
                 assert!(release(&*holder, &claim));
             }
             let vote = try_once(&*node(place.path()), &self::claim(other));
-            assert_eq!(matches!(vote, Vote::Held(_)), is_killed, "{mode} {vote:?}");
+            assert_eq!(
+                matches!(vote, Vote::Blocked(Blocker::Occupant(_))),
+                is_killed,
+                "{mode} {vote:?}"
+            );
             drop(guard);
             assert!(matches!(
                 try_once(&*node(place.path()), &self::claim(other)),
@@ -505,7 +513,10 @@ fn a_slot_that_was_released_is_free_though_the_guard_still_has_the_files() {
         Vote::Granted { .. }
     ));
     let guard = copies(&*leaves.0);
-    assert!(matches!(try_once(&*comes.0, &comes.1), Vote::Held(_)));
+    assert!(matches!(
+        try_once(&*comes.0, &comes.1),
+        Vote::Blocked(Blocker::Occupant(_))
+    ));
     assert!(release(&*leaves.0, &leaves.1));
     assert!(matches!(
         try_once(&*comes.0, &comes.1),
@@ -530,7 +541,8 @@ fn one_of_the_outer_rlocks_is_named_before_other_members() {
                 outer: vec![Token::fresh(), outer.token],
                 ..claim(mode)
             };
-            let Vote::Held(holder) = try_once(&*node(place.path()), &inner) else {
+            let Vote::Blocked(Blocker::Occupant(holder)) = try_once(&*node(place.path()), &inner)
+            else {
                 panic!("{mode}")
             };
             assert_eq!(
@@ -540,7 +552,9 @@ fn one_of_the_outer_rlocks_is_named_before_other_members() {
             );
         }
     }
-    let Vote::Held(crowd) = try_once(&*node(place.path()), &claim(Mode::Exclusive)) else {
+    let Vote::Blocked(Blocker::Occupant(crowd)) =
+        try_once(&*node(place.path()), &claim(Mode::Exclusive))
+    else {
         panic!("granted")
     };
     let crowd = crowd.told(0);
@@ -559,12 +573,12 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_gives_up() {
         let join = |mode| try_once(&*node(place.path()), &claim(mode));
         let (reader, writer) = (node(place.path()), node(place.path()));
         assert!(matches!(try_once(&*reader, &claim(Mode::Shared)), Vote::Granted { .. }));
-        assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Held(_)));
+        assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Blocked(Blocker::Occupant(_))));
         let mut first = writer.next();
         assert!(!is_closed() && (&mut first).now_or_never().is_none() && is_closed());
-        assert!(matches!(join(Mode::Shared), Vote::Held(crowd) if matches!(crowd.who, OccupantKind::Members(_))));
+        assert!(matches!(join(Mode::Shared), Vote::Blocked(Blocker::Occupant(crowd)) if matches!(crowd.who, OccupantKind::Members(_))));
         // The next wait begins before the last one is forgotten.
-        assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Held(_)));
+        assert!(matches!(try_once(&*writer, &claim(Mode::Exclusive)), Vote::Blocked(Blocker::Occupant(_))));
         let second = writer.next();
         drop(first);
         assert!(is_closed());
@@ -572,7 +586,7 @@ fn a_gate_is_closed_from_one_attempt_to_the_next_until_the_waiter_gives_up() {
         let waiter = claim(Mode::Exclusive).details.host;
         let reserved = join(Mode::Shared);
         assert!(
-            matches!(&reserved, Vote::Reserved(turn) if turn.waiter.as_ref().is_some_and(|w| w.host == waiter)),
+            matches!(&reserved, Vote::Blocked(Blocker::Reserved(turn)) if turn.waiter.as_ref().is_some_and(|w| w.host == waiter)),
             "{reserved:?}"
         );
         drop(second);
@@ -604,7 +618,7 @@ fn a_waiter_for_members_of_its_own_kind_closes_no_gate() {
         let waiter = node(place.path());
         assert!(matches!(
             try_once(&*waiter, &claim(Mode::Slots(2))),
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         let word = waiter.next();
         tokio::pin!(word);

@@ -9,6 +9,7 @@ use redis::{PushInfo, PushKind, Value};
 
 use super::claim::proven;
 use super::error::NAME_THE_PRIMARY;
+use crate::lock::blocker::Blocker;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
@@ -64,9 +65,11 @@ fn vote(answer: &Value, until: Instant) -> Option<Vote> {
                 index,
             }
         }
-        [Some("held"), _] => Vote::Held(Box::new(held(answer)?)),
-        [Some("turn"), Some(next)] => Vote::Reserved(Box::new(reservation(answer, next)?)),
-        [Some("superseded"), Some(newer)] => Vote::Superseded(newer.parse().ok().map(Box::new)),
+        [Some("held"), _] => Vote::Blocked(Blocker::Occupant(held(answer)?)),
+        [Some("turn"), Some(next)] => Vote::Blocked(Blocker::Reserved(reservation(answer, next)?)),
+        [Some("superseded"), Some(newer)] => {
+            Vote::Blocked(Blocker::Newer(newer.parse().ok().map(Box::new)))
+        }
         [Some("restarted"), None] => Vote::Restarted,
         [Some("replica"), None] => {
             let fault = Fault::new(
@@ -449,7 +452,7 @@ mod tests {
         assert!(matches!(
             answer(&blocked("hash", ""), now),
             Ok(Answer {
-                vote: Vote::Held(_),
+                vote: Vote::Blocked(Blocker::Occupant(_)),
                 ..
             })
         ));

@@ -125,14 +125,14 @@ fn understood(value: &Value) {
         }) => {
             match vote {
                 Vote::Granted { until, .. } => assert_eq!(until, now),
-                Vote::Held(occupant) => {
+                Vote::Blocked(Blocker::Occupant(occupant)) => {
                     is_fit_to_be_shown(&occupant.told(u64::MAX), LONGEST_OCCUPANT);
                     is_fit_to_be_shown(&occupant.named(), LONGEST_OCCUPANT);
                 }
-                Vote::Reserved(reservation) => {
+                Vote::Blocked(Blocker::Reserved(reservation)) => {
                     is_fit_to_be_shown(&reservation.to_string(), LONGEST_MESSAGE);
                 }
-                Vote::Superseded(newer) => {
+                Vote::Blocked(Blocker::Newer(newer)) => {
                     is_fit_to_be_shown(&Blocker::Newer(newer).told(0), LONGEST_MESSAGE);
                 }
                 Vote::Restarted => {}

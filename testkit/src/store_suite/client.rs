@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use rlock::lock::blocker::Blocker;
 use rlock::lock::details::Details;
 use rlock::lock::fence::{self, Fence};
 use rlock::lock::instant::Instant;
@@ -187,7 +188,9 @@ impl Client {
     /// Asks for the lock, which `holder` must have.
     pub async fn meets(&mut self, holder: &Self) {
         match self.vote().await {
-            Vote::Held(met) => assert!(is_of(&met, holder.token()), "{met:?}"),
+            Vote::Blocked(Blocker::Occupant(met)) => {
+                assert!(is_of(&met, holder.token()), "{met:?}");
+            }
             vote => panic!("{vote:?}"),
         }
     }
@@ -196,7 +199,7 @@ impl Client {
     /// if its time to take it is over.
     pub async fn is_behind(&mut self, first: &Self, since: Instant) -> bool {
         match self.vote().await {
-            Vote::Reserved(reserved) => {
+            Vote::Blocked(Blocker::Reserved(reserved)) => {
                 assert_eq!(reserved.waiter.map(|waiter| waiter.id), Some(first.id()));
             }
             Vote::Granted { .. } if rlock::clock::now().since(since) >= TURN => {

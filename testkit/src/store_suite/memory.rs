@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rlock::clock;
+use rlock::lock::blocker::Blocker;
 use rlock::lock::blocker::Reservation;
 use rlock::lock::details::Details;
 use rlock::lock::fence::Fence;
@@ -100,15 +101,15 @@ impl Line {
     fn blocker(&self, now: Instant) -> Vote {
         let Some(first) = self.entries.first() else {
             let who = OccupantKind::Foreign("another program's value".to_owned());
-            return Vote::Held(Box::new(Occupant::new(who, None)));
+            return Vote::Blocked(Blocker::Occupant(Occupant::new(who, None)));
         };
         let Some(ends) = first.ends else {
             let waiter = first.waiter.clone();
-            return Vote::Reserved(Box::new(Reservation { waiter, left: TURN }));
+            return Vote::Blocked(Blocker::Reserved(Reservation { waiter, left: TURN }));
         };
         let mode = first.details.mode;
         if !mode.has_members() {
-            return Vote::Held(Box::new(first.occupant(now)));
+            return Vote::Blocked(Blocker::Occupant(first.occupant(now)));
         }
         let members = Members {
             marker: Marker {
@@ -120,7 +121,7 @@ impl Line {
             shown: Some((first.token, first.details.clone())),
         };
         let who = OccupantKind::Members(Box::new(members));
-        Vote::Held(Box::new(Occupant::new(who, Some(ends.since(now)))))
+        Vote::Blocked(Blocker::Occupant(Occupant::new(who, Some(ends.since(now)))))
     }
 
     fn holders(&self) -> impl Iterator<Item = &Entry> {

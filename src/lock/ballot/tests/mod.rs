@@ -2,6 +2,7 @@ mod newest;
 mod slots;
 
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::Details;
 use crate::lock::fault::Faults;
@@ -71,7 +72,7 @@ fn rlock(nodes: usize) -> Occupant {
 }
 
 fn held_by(occupant: &Occupant) -> Vote {
-    Vote::Held(Box::new(occupant.clone()))
+    Vote::Blocked(Blocker::Occupant(occupant.clone()))
 }
 
 fn away() -> Vote {
@@ -290,7 +291,7 @@ fn a_minority_may_be_a_majority_while_enough_nodes_are_silent() {
 #[test]
 fn a_turn_that_is_another_waiters_is_no_holder_and_takes_no_tenure() {
     let reserved = || {
-        Vote::Reserved(Box::new(Reservation {
+        Vote::Blocked(Blocker::Reserved(Reservation {
             waiter: None,
             left: Duration::from_secs(1),
         }))

@@ -1,6 +1,7 @@
 //! Votes that name a waiter which came later.
 
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::queue::Waiter;
 
 fn newer(host: &str) -> Vote {
@@ -9,7 +10,7 @@ fn newer(host: &str) -> Vote {
         pid: 7,
         ..Waiter::example(0)
     };
-    Vote::Superseded(Some(Box::new(waiter)))
+    Vote::Blocked(Blocker::Newer(Some(Box::new(waiter))))
 }
 
 fn is_superseded(total: usize, votes: Vec<Vote>) -> bool {

@@ -2,6 +2,7 @@
 
 use super::memory::{Host, wall};
 use super::*;
+use crate::lock::blocker::Blocker;
 
 /// The claim of the waiter of this number, which came in this order and supersedes the older ones.
 fn comes(number: u8, mode: Mode) -> Claim {
@@ -44,7 +45,7 @@ fn waits(number: u8) -> Claim {
 /// The number of the waiter that ends the claim's; `None` if none does.
 async fn superseded(node: &RedisNode, claim: &Claim) -> Option<u128> {
     match node.acquire(claim).await.vote {
-        Vote::Superseded(newer) => newer.map(|newer| newer.id.as_u128()),
+        Vote::Blocked(Blocker::Newer(newer)) => newer.map(|newer| newer.id.as_u128()),
         _ => None,
     }
 }

@@ -4,6 +4,7 @@ use ::simulation::server::Value as Stored;
 
 use super::memory::{Host, wall};
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::fence::Fence;
 use crate::lock::occupant::OccupantKind;
 use crate::store::Keep;
@@ -103,7 +104,7 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
             (Some("rlock"), ttl)
         );
         assert!(
-            matches!(node.acquire(&other).await.vote, Vote::Held(who) if who.holder().unwrap().0 == ours.token)
+            matches!(node.acquire(&other).await.vote, Vote::Blocked(Blocker::Occupant(who)) if who.holder().unwrap().0 == ours.token)
         );
         tokio::time::sleep(TTL / 2).await;
         let taken_over = node.keep(&renew(&other, fence)).await;
@@ -159,7 +160,7 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
         ));
         assert!(matches!(
             node.acquire(&claim_of(false)).await.vote,
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         assert!(matches!(
             node.release(&ours.release(QueueAction::None)).await,
@@ -174,7 +175,7 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
     virtual_time::run(async {
         let (host, heard) = (Host::new(), Arc::new(Words::default()));
         let (node, hearing) = (host.node(), host.node());
-        let Vote::Held(_) = ({
+        let Vote::Blocked(Blocker::Occupant(_)) = ({
             host.by_hand(&["HSET", "job", "7c8a:1", "1"]);
             hearing.acquire(&waits(1)).await.vote
         }) else {
@@ -210,7 +211,8 @@ fn the_first_waiter_behind_a_lock_of_redisson_hears_of_its_end_at_once() {
         host.by_hand(&["HSET", "job", "7c8a:1", "1"]);
         let (first, second) = (host.node(), host.node());
         for (node, number) in [(&first, 1), (&second, 2)] {
-            let Vote::Held(who) = node.acquire(&waits(number)).await.vote else {
+            let Vote::Blocked(Blocker::Occupant(who)) = node.acquire(&waits(number)).await.vote
+            else {
                 panic!("it is held")
             };
             assert!(matches!(who.who, OccupantKind::Foreign(_)), "{who:?}");
@@ -236,7 +238,8 @@ fn a_hash_without_a_value_of_ours_is_foreign_however_large_its_fields_are() {
         for fields in [["7c8a:1", "1"], ["rlock", ""], ["rlock", &long]] {
             host.by_hand(&["DEL", "job"]);
             host.by_hand(&["HSET", "job", fields[0], fields[1]]);
-            let Vote::Held(who) = node.acquire(&claim_of(true)).await.vote else {
+            let Vote::Blocked(Blocker::Occupant(who)) = node.acquire(&claim_of(true)).await.vote
+            else {
                 panic!("it is held")
             };
             assert_eq!(who.who, OccupantKind::Foreign("a hash".to_owned()));

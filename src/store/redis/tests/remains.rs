@@ -2,6 +2,7 @@
 
 use super::memory::Host;
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::fence::Fence;
 use crate::lock::last::{Entry, Note, RUN_LIFE, Record, Run, SUCCESS_LIFE};
 use crate::lock::occupant::Occupant;
@@ -112,7 +113,9 @@ fn a_parked_lock_stays_for_its_time_and_is_shown_as_the_runs_that_has_ended() {
                     .holder()
                     .is_some_and(|(token, told)| token == claim.token && told.pid.is_none())
             );
-            let Vote::Held(met) = node.acquire(&claim_of(Mode::Exclusive)).await.vote else {
+            let Vote::Blocked(Blocker::Occupant(met)) =
+                node.acquire(&claim_of(Mode::Exclusive)).await.vote
+            else {
                 panic!("{mode}")
             };
             assert_eq!(
@@ -213,7 +216,7 @@ fn a_parked_member_keeps_its_place_and_shortens_no_other() {
             },
         )
         .await;
-        let Vote::Held(met) = node.acquire(&slots[2]).await.vote else {
+        let Vote::Blocked(Blocker::Occupant(met)) = node.acquire(&slots[2]).await.vote else {
             panic!("a place was free")
         };
         assert_eq!(
@@ -494,7 +497,7 @@ fn the_first_waiter_hears_when_a_lock_is_parked() {
             matches!(woken, Ok(Hint::Woken(Wake::YourTurn))),
             "{woken:?}"
         );
-        let Vote::Held(met) = waiting.acquire(&waits).await.vote else {
+        let Vote::Blocked(Blocker::Occupant(met)) = waiting.acquire(&waits).await.vote else {
             panic!("it is parked")
         };
         assert!(

@@ -4,6 +4,7 @@ use ::simulation::server::Right;
 
 use super::memory::{Host, wall};
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::details::LARGEST_VALUE;
 use crate::lock::fence::Fence;
 use crate::store::{Heal, Keep};
@@ -85,7 +86,7 @@ async fn grant(node: &RedisNode, claim: &Claim) -> u64 {
 /// The number of the waiter whose turn it is.
 async fn refused_for(node: &RedisNode, claim: &Claim) -> u128 {
     match node.acquire(claim).await.vote {
-        Vote::Reserved(reservation) => reservation.waiter.unwrap().id.as_u128(),
+        Vote::Blocked(Blocker::Reserved(reservation)) => reservation.waiter.unwrap().id.as_u128(),
         vote => panic!("{vote:?}"),
     }
 }
@@ -133,7 +134,7 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         }
         assert!(matches!(
             node.acquire(&claim_of(2)).await.vote,
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         assert_eq!((host.get("job"), host.counter()), before);
     });
@@ -240,7 +241,7 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
         ));
         assert!(matches!(
             node.acquire(&claim_of(2)).await.vote,
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         assert!(matches!(
             node.keep(&heal_of(1, fence, None)).await,
@@ -353,7 +354,7 @@ fn waiters_are_served_in_order_and_newcomers_after_them() {
         for (node, number) in [(&second, 2), (&first, 1)] {
             assert!(matches!(
                 node.acquire(&waits(number)).await.vote,
-                Vote::Held(_)
+                Vote::Blocked(Blocker::Occupant(_))
             ));
         }
         assert_eq!(host.queue().len(), 2);
@@ -381,7 +382,7 @@ fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
         grant(&first, &waits(1)).await;
         assert!(matches!(
             second.acquire(&waits(2)).await.vote,
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         let keeps = waits(1).release(QueueAction::Keep(waits(1).ticket.unwrap()));
         first.release(&keeps).await;
@@ -411,7 +412,7 @@ fn a_waiter_that_leaves_gives_a_stalled_head_no_more_time() {
         for (node, number) in [(&head, 1), (&next, 2), (&other, 3)] {
             assert!(matches!(
                 node.acquire(&waits(number)).await.vote,
-                Vote::Held(_)
+                Vote::Blocked(Blocker::Occupant(_))
             ));
         }
         holder.release(&release_of(&claim_of(9))).await;
@@ -434,7 +435,7 @@ fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
         for (node, number) in [(&head, 1), (&next, 2)] {
             assert!(matches!(
                 node.acquire(&waits(number)).await.vote,
-                Vote::Held(_)
+                Vote::Blocked(Blocker::Occupant(_))
             ));
         }
         holder.release(&release_of(&claim_of(9))).await;
@@ -448,10 +449,13 @@ fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
             head.acquire(&waits(1)).await.vote,
             Vote::Granted { .. }
         ));
-        assert!(matches!(next.acquire(&waits(2)).await.vote, Vote::Held(_)));
+        assert!(matches!(
+            next.acquire(&waits(2)).await.vote,
+            Vote::Blocked(Blocker::Occupant(_))
+        ));
         assert!(matches!(
             holder.acquire(&waits(3)).await.vote,
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         head.release(&release_of(&waits(1))).await;
         let ahead = (wall().0 / 1000 + 60_000).to_string();
@@ -470,7 +474,7 @@ fn a_waiter_behind_one_that_has_stalled_has_less_time() {
         for (node, number) in [(&head, 1), (&second, 2), (&third, 3)] {
             assert!(matches!(
                 node.acquire(&waits(number)).await.vote,
-                Vote::Held(_)
+                Vote::Blocked(Blocker::Occupant(_))
             ));
         }
         holder.release(&release_of(&claim_of(9))).await;
@@ -492,12 +496,15 @@ fn waiters_that_listen_no_more_are_removed() {
         for (node, number) in [(&gone, 1), (&also_gone, 2), (&next, 4)] {
             assert!(matches!(
                 node.acquire(&waits(number)).await.vote,
-                Vote::Held(_)
+                Vote::Blocked(Blocker::Occupant(_))
             ));
         }
         drop(gone);
         pass(Duration::from_millis(1)).await;
-        assert!(matches!(next.acquire(&waits(4)).await.vote, Vote::Held(_)));
+        assert!(matches!(
+            next.acquire(&waits(4)).await.vote,
+            Vote::Blocked(Blocker::Occupant(_))
+        ));
         assert_eq!(host.queue().len(), 2, "while the lock is held");
         holder.release(&release_of(&claim_of(9))).await;
         drop(also_gone);

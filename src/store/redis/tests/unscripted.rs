@@ -5,6 +5,7 @@ use ::simulation::server::Right;
 
 use super::memory::Host;
 use super::*;
+use crate::lock::blocker::Blocker;
 use crate::lock::remains::{Parking, Remains};
 
 const KINDS: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Slots(2)];
@@ -228,7 +229,7 @@ fn waiters_hear_of_a_release_though_the_script_is_gone() {
         grant(&node, &holder).await;
         assert!(matches!(
             waiting.acquire(&claim(true)).await.vote,
-            Vote::Held(_)
+            Vote::Blocked(Blocker::Occupant(_))
         ));
         host.by_hand(&["SCRIPT", "FLUSH"]);
         assert!(matches!(

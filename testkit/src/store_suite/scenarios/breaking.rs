@@ -1,5 +1,6 @@
 //! Locks that are taken from their holders.
 
+use rlock::lock::blocker::Blocker;
 use rlock::lock::lease::Revoked;
 use rlock::store::{Renewal, TakeAway, Vote, Wakes};
 
@@ -29,7 +30,10 @@ pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Plac
         matches!(&renewal, Renewal::Broken(_, by) if by.name == "ops"),
         "{renewal:?}"
     );
-    assert!(matches!(next.vote().await, Vote::Held(_)));
+    assert!(matches!(
+        next.vote().await,
+        Vote::Blocked(Blocker::Occupant(_))
+    ));
     holder.releases().await;
     next.takes().await;
 }

@@ -1,6 +1,7 @@
 //! Grants and releases of one lock, and values that are not rlock's.
 
 use futures_util::future::join_all;
+use rlock::lock::blocker::Blocker;
 use rlock::lock::token::Token;
 use rlock::store::{ReleaseReply, Vote};
 
@@ -84,7 +85,7 @@ pub async fn a_foreign_value_is_respected(place: &Place<'_>) {
     for _ in 0..2 {
         let vote = client.vote().await;
         assert!(
-            matches!(&vote, Vote::Held(met) if met.holder().is_none()),
+            matches!(&vote, Vote::Blocked(Blocker::Occupant(met)) if met.holder().is_none()),
             "{vote:?}"
         );
         let reply = client.gives_back().await;

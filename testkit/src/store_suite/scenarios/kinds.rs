@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rlock::lock::blocker::Blocker;
 use rlock::lock::mode::Mode;
 use rlock::store::{Renewal, Vote};
 
@@ -52,7 +53,7 @@ pub async fn kinds_exclude_each_other(place: &Place<'_>) {
         for wanted in kinds.into_iter().filter(|wanted| *wanted != held) {
             let vote = place.client_of(wanted).vote().await;
             assert!(
-                matches!(vote, Vote::Held(_)),
+                matches!(vote, Vote::Blocked(Blocker::Occupant(_))),
                 "{wanted} beside {held}: {vote:?}"
             );
         }

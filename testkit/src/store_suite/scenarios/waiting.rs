@@ -1,5 +1,6 @@
 //! Waiters: who is next, and who is told.
 
+use rlock::lock::blocker::Blocker;
 use rlock::lock::mode::Mode;
 use rlock::store::{Vote, Wake};
 
@@ -135,7 +136,7 @@ pub async fn a_later_waiter_supersedes_an_earlier_one(place: &Place<'_>) {
     new.meets(&holder).await;
     let vote = old.vote().await;
     assert!(
-        matches!(&vote, Vote::Superseded(Some(by)) if by.id == new.id()),
+        matches!(&vote, Vote::Blocked(Blocker::Newer(Some(by))) if by.id == new.id()),
         "{vote:?}"
     );
     holder.releases().await;
