@@ -14,8 +14,8 @@ use super::joining;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::hold::holding::Change;
-use crate::hold::holdings::{self, Taken};
-use crate::hold::wait::Claimant;
+use crate::hold::holdings;
+use crate::hold::wait::{Claimant, Waited};
 use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::policy::CaughtSignal;
@@ -88,14 +88,15 @@ pub(super) async fn take(
     let cancelled = &mut async || await_interruption(signals).await;
     let taken = holdings::take(&nodes, waiting, &mut client, alarm, changed, cancelled).await?;
     Ok(match taken {
-        Taken::Held(holdings, after) => {
+        Waited::Held(holdings) => {
+            let after = clock::now().since(client.begun);
             for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
                 lock.report.of(key).say(&Event::Acquired { fence, after });
             }
             client.progress.acquired(&lock.report, after);
             Ok(Cover::Own(holdings))
         }
-        Taken::Joined(outer, holder) => {
+        Waited::Joined(outer, holder) => {
             let holders = if client.covering.is_empty() {
                 vec![*holder]
             } else {
@@ -106,15 +107,15 @@ pub(super) async fn take(
             }
             Ok(Cover::Outer(outer, holders))
         }
-        Taken::Cancelled(caught) => Err(end_by(caught)),
-        Taken::GaveUp(_, Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
+        Waited::Cancelled(caught) => Err(end_by(caught)),
+        Waited::GaveUp(Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)))
             if lock.report.quiet =>
         {
             Err(Outcome::Busy(lock.busy_code))
         }
-        Taken::GaveUp(_, Reason::Superseded(_)) if lock.report.quiet => Err(Outcome::Superseded),
-        Taken::GaveUp(which, reason) => {
-            return Err(failure(lock, &reason).of(&lock.keys[which]).into());
+        Waited::GaveUp(Reason::Superseded(_)) if lock.report.quiet => Err(Outcome::Superseded),
+        Waited::GaveUp(reason) => {
+            return Err(failure(lock, &reason).of(&lock.keys[client.which]).into());
         }
     })
 }

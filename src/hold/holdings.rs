@@ -25,22 +25,9 @@ use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::last::Entry;
 use crate::lock::lease::Leases;
-use crate::lock::occupant::Occupant;
 use crate::lock::remains::Remains;
 use crate::lock::token::Token;
-use crate::lock::waiting::{Reason, Waiting};
-
-/// The end of a wait for the locks of a run. `O`: an outer run, `C`: the cause of a cancellation.
-pub enum Taken<O, C> {
-    /// The locks are held, after this time.
-    Held(Holdings, Duration),
-    /// The client may run under the locks of an outer run; with the holder of the first one.
-    Joined(O, Box<Occupant>),
-    /// The lock of this number was not to be had.
-    GaveUp(usize, Reason),
-    /// `cancelled` returned this.
-    Cancelled(C),
-}
+use crate::lock::waiting::Waiting;
 
 /// Takes `locks` by the rules of `waiting`, which has just begun. Unless it ends with all of them,
 /// nothing is left on the nodes. `changed` hears of each lock that is kept while another one is
@@ -52,7 +39,7 @@ pub async fn take<T: Claimant, C>(
     alarm: &mut Alarm,
     changed: impl Fn(usize, &Change),
     cancelled: &mut impl AsyncFnMut() -> C,
-) -> anyhow::Result<Taken<T::Outer, C>> {
+) -> anyhow::Result<Waited<Holdings, T::Outer, C>> {
     let schedule = waiting.options().schedule;
     let mut held = Holdings::default();
     loop {
@@ -66,14 +53,14 @@ pub async fn take<T: Claimant, C>(
             }
         };
         let taken = match wait(&locks[lock], &mut waiting, claimant, alarm, &mut ended).await {
-            Ok(Waited::Won(holding)) => {
+            Ok(Waited::Held(holding)) => {
                 held.push(*holding);
                 let is_lost = lost(&mut held, &changed).now_or_never().is_some();
                 // rlock itself may have stood still since the grants.
                 let is_late = clock::now() >= schedule.signal_at(held.deadline());
                 if !is_lost && !is_late {
                     if held.count() == locks.len() {
-                        return Ok(Taken::Held(held, waiting.waited(clock::now())));
+                        return Ok(Waited::Held(held));
                     }
                     waiting = waiting.again(claimant.waiter(), clock::now());
                     continue;
@@ -81,9 +68,9 @@ pub async fn take<T: Claimant, C>(
                 None
             }
             Ok(Waited::Cancelled(None)) => None,
-            Ok(Waited::Cancelled(Some(cause))) => Some(Ok(Taken::Cancelled(cause))),
-            Ok(Waited::Joined(outer, holder)) => Some(Ok(Taken::Joined(outer, holder))),
-            Ok(Waited::GaveUp(reason)) => Some(Ok(Taken::GaveUp(lock, reason))),
+            Ok(Waited::Cancelled(Some(cause))) => Some(Ok(Waited::Cancelled(cause))),
+            Ok(Waited::Joined(outer, holder)) => Some(Ok(Waited::Joined(outer, holder))),
+            Ok(Waited::GaveUp(reason)) => Some(Ok(Waited::GaveUp(reason))),
             Err(error) => Some(Err(error)),
         };
         let count = held.count();
@@ -92,6 +79,7 @@ pub async fn take<T: Claimant, C>(
             claimant.turn_to(lock);
             claimant.undone();
         }
+        claimant.turn_to(lock);
         if let Some(taken) = taken {
             return taken;
         }

@@ -20,13 +20,14 @@ use crate::lock::token::Token;
 use crate::lock::waiting::{Notice, QueueEntry, Reason, Unjoined, WaitAction, WaitEvent, Waiting};
 use crate::store::{Claim, Hint, QueueAction, Release};
 
-/// The end of a wait. `O`: an outer lock, `C`: the cause of a cancellation.
-pub enum Waited<O, C> {
+/// The end of a wait for one lock, or for all of a run. `H`: what is held, `O`: an outer run, `C`: the
+/// cause of a cancellation.
+pub enum Waited<H, O, C> {
     /// The lock is held.
-    Won(Box<Holding>),
-    /// The client may run under an outer lock; with its holder.
+    Held(H),
+    /// The client may run under an outer lock; with its holder, of several the first.
     Joined(O, Box<Occupant>),
-    /// The lock was not to be had.
+    /// The lock to which the claimant turned last was not to be had.
     GaveUp(Reason),
     /// `cancelled` returned this.
     Cancelled(C),
@@ -41,7 +42,7 @@ pub async fn wait<T: Claimant, C>(
     claimant: &mut T,
     alarm: &mut Alarm,
     cancelled: &mut impl AsyncFnMut() -> C,
-) -> anyhow::Result<Waited<T::Outer, C>> {
+) -> anyhow::Result<Waited<Box<Holding>, T::Outer, C>> {
     if nodes.places_become_locks() {
         waiting.enter_at_once();
     }
@@ -56,10 +57,10 @@ pub async fn wait<T: Claimant, C>(
         kept: None,
     };
     let waited = driver.until_over(cancelled).await;
-    if !matches!(waited, Ok(Waited::Won(..))) {
+    if !matches!(waited, Ok(Waited::Held(..))) {
         nodes.iter().for_each(|node| node.gives_up());
     }
-    if !matches!(waited, Ok(Waited::Won(..) | Waited::Joined(..))) {
+    if !matches!(waited, Ok(Waited::Held(..) | Waited::Joined(..))) {
         driver.stop().await;
         super::settled(nodes).await;
     }
@@ -83,7 +84,7 @@ impl<T: Claimant> Driver<'_, T> {
     async fn until_over<C>(
         &mut self,
         cancelled: &mut impl AsyncFnMut() -> C,
-    ) -> anyhow::Result<Waited<T::Outer, C>> {
+    ) -> anyhow::Result<Waited<Box<Holding>, T::Outer, C>> {
         let mut event = WaitEvent::Tick;
         loop {
             let mut reply = None;
@@ -115,7 +116,7 @@ impl<T: Claimant> Driver<'_, T> {
         &mut self,
         action: WaitAction,
         cancelled: &mut impl AsyncFnMut() -> C,
-    ) -> anyhow::Result<ControlFlow<Waited<T::Outer, C>, Option<WaitEvent>>> {
+    ) -> anyhow::Result<ControlFlow<Waited<Box<Holding>, T::Outer, C>, Option<WaitEvent>>> {
         match action {
             WaitAction::Try { ticket, guarded } => self.start(ticket.as_ref(), guarded)?,
             WaitAction::CountNow => {
@@ -158,7 +159,7 @@ impl<T: Claimant> Driver<'_, T> {
                 if let Some(attempt) = self.attempt.take() {
                     let mut holding = attempt.hold(fence);
                     holding.has_told_refusals(self.waiting.refused());
-                    return Ok(ControlFlow::Break(Waited::Won(Box::new(holding))));
+                    return Ok(ControlFlow::Break(Waited::Held(Box::new(holding))));
                 }
             }
             WaitAction::GiveUp(reason) => return Ok(ControlFlow::Break(Waited::GaveUp(reason))),

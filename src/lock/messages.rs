@@ -296,7 +296,10 @@ pub enum ServerInfo {
 
 /// A node's vote. *Unknown is not no*: after a failure the key may be set.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "an attempt has one for each node")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an attempt has one for each node"
+)]
 pub enum Vote {
     /// The key is ours.
     Granted {

@@ -169,7 +169,7 @@ impl Place {
         );
         let waited = within("the end of the wait", waited).await;
         let taken = match waited.expect("an end") {
-            Waited::Won(holding) => Ok(holding),
+            Waited::Held(holding) => Ok(holding),
             Waited::GaveUp(reason) => Err(Some(reason)),
             Waited::Joined(..) | Waited::Cancelled(()) => Err(None),
         };

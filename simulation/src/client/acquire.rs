@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rlock::clock::Alarm;
 use rlock::exit::Outcome;
-use rlock::hold::holdings::{Taken, take};
+use rlock::hold::holdings::take;
 use rlock::hold::outside;
+use rlock::hold::wait::Waited;
 use rlock::lock::fence::Fence;
 use rlock::lock::token::Token;
 use rlock::store::Keep;
@@ -41,11 +42,11 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
     };
     let (waiting, cancelled) = (client.waiting(false), &mut async || command::caught().await);
     let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
-        Ok(Taken::Held(holdings, _)) => holdings,
-        Ok(Taken::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),
-        Ok(Taken::GaveUp(_, reason)) => return gave_up(&reason),
+        Ok(Waited::Held(holdings)) => holdings,
+        Ok(Waited::Cancelled(_)) => return Outcome::Signalled(libc::SIGTERM),
+        Ok(Waited::GaveUp(reason)) => return gave_up(&reason),
         // Nothing can be joined here.
-        Ok(Taken::Joined(..)) | Err(_) => return Outcome::Bug,
+        Ok(Waited::Joined(..)) | Err(_) => return Outcome::Bug,
     };
     holdings.leave_queues().await;
     let grants: Vec<(usize, Token, Fence)> = client

@@ -8,7 +8,8 @@ use rlock::clock::{self, Alarm};
 use rlock::exit::Outcome;
 use rlock::hold::ReleaseOutcome;
 use rlock::hold::holding::Change;
-use rlock::hold::holdings::{Changed, Holdings, Taken, take};
+use rlock::hold::holdings::{Changed, Holdings, take};
+use rlock::hold::wait::Waited;
 use rlock::job::policy::{Foreground, JobAction, JobEvent, Policy, PolicyOptions};
 use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
@@ -34,11 +35,11 @@ pub async fn run(client: Client, behaviour: Behaviour, max_run: Option<Duration>
     };
     let (waiting, cancelled) = (client.waiting(true), &mut async || terminating().await);
     let holdings = match take(&nodes, waiting, &mut claimant, &mut alarm, tell, cancelled).await {
-        Ok(Taken::Held(holdings, _)) => holdings,
-        Ok(Taken::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
-        Ok(Taken::GaveUp(_, reason)) => return gave_up(&reason),
+        Ok(Waited::Held(holdings)) => holdings,
+        Ok(Waited::Cancelled(signal)) => return Outcome::Signalled(signal as i32),
+        Ok(Waited::GaveUp(reason)) => return gave_up(&reason),
         // Nothing can be joined here.
-        Ok(Taken::Joined(..)) | Err(_) => return Outcome::Bug,
+        Ok(Waited::Joined(..)) | Err(_) => return Outcome::Bug,
     };
     let options = PolicyOptions {
         max_run,

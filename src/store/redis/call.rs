@@ -8,7 +8,7 @@ use super::script::{self, LOCK, Script};
 use crate::lock::key::Key;
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
-use crate::store::redis::locator::Slot;
+use crate::store::redis::locator::HashSlot;
 use crate::store::redis::names::Derived;
 
 /// Shortest time for which a fence counter is kept after its last use.
@@ -43,7 +43,7 @@ pub(super) const OF_MEMBERS: [Derived; 2] = [Derived::Leases, Derived::Holders];
 pub(super) struct Call {
     pub(super) command: Cmd,
     /// The lock's slot, in a cluster.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<HashSlot>,
     /// The form of a renewal or a release that needs the fewest keys, and no script that the server
     /// keeps.
     pub(super) least: Option<Least>,

@@ -33,7 +33,7 @@ use crate::clock;
 use crate::lock::instant::Instant;
 use crate::store::Fault;
 use crate::store::redis::locator::redirect::{self, Redirect};
-use crate::store::redis::locator::{Cluster, Site, Slot, Source};
+use crate::store::redis::locator::{Cluster, HashSlot, Site, Source};
 
 /// Number of times that a request is sent away before it is given up.
 const MOST_HOPS: usize = 5;
@@ -168,7 +168,7 @@ impl Exchange {
         &self,
         mut link: Link,
         cluster: &Cluster,
-        slot: Slot,
+        slot: HashSlot,
         ends: Instant,
         mut result: Result<Value, Fault>,
     ) -> (Link, Option<Arc<Site>>, Result<Value, Fault>) {

@@ -44,7 +44,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
 
-use self::locator::{Primary, Slot};
+use self::locator::{HashSlot, Primary};
 use super::{
     Answer, Claim, Fault, FaultKind, Heal, Hint, Keep, Look, Node, Pending, Queue, QueueAction,
     Release, ReleaseReply, Renewal, TakeAway, Vote, Wakes,
@@ -83,7 +83,7 @@ pub struct RedisNode {
     /// The channel of the waiter or the holder that the last request was for.
     channel: Mutex<Option<String>>,
     /// The slot of the lock, in a cluster.
-    slot: Option<Slot>,
+    slot: Option<HashSlot>,
     words: Arc<Words>,
 }
 

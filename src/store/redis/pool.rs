@@ -33,7 +33,7 @@ use super::listeners::{Listeners, Words};
 use super::state::{LockId, Subscription};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::store::redis::locator::{Locator, Site, Slot};
+use crate::store::redis::locator::{HashSlot, Locator, Site};
 use crate::store::{Fault, FaultKind};
 
 /// Connections without a reply that are kept for late replies. The oldest beyond that is closed: a
@@ -83,13 +83,13 @@ struct Failed {
     at: Instant,
     /// Whether it was for a waiter.
     waits: bool,
-    slot: Option<Slot>,
+    slot: Option<HashSlot>,
     fault: Fault,
 }
 
 impl Failed {
     /// Whether a request that has waited since `began` waited for this connection.
-    fn is_for(&self, began: Instant, waits: bool, slot: Option<Slot>) -> bool {
+    fn is_for(&self, began: Instant, waits: bool, slot: Option<HashSlot>) -> bool {
         self.at > began && (self.waits, self.slot) == (waits, slot)
     }
 }
@@ -159,7 +159,7 @@ impl Pool {
 
     /// The same, and subscribes to `channel` on the newest connection, if that was opened for a
     /// waiter.
-    pub(super) async fn also_listen(&self, channel: &str, words: &Words, slot: Option<Slot>) {
+    pub(super) async fn also_listen(&self, channel: &str, words: &Words, slot: Option<HashSlot>) {
         self.listen(channel, words);
         if let Some(newest) = self.newest(slot) {
             newest.subscribe(channel).await;
@@ -167,13 +167,13 @@ impl Pool {
     }
 
     /// The newest connection.
-    pub(super) fn newest(&self, slot: Option<Slot>) -> Option<Link> {
+    pub(super) fn newest(&self, slot: Option<HashSlot>) -> Option<Link> {
         let open = self.open();
         self.newest_of(&open, slot).map(|place| open[place].clone())
     }
 
     /// Whether the newest connection leads to the server that takes the requests.
-    pub(super) fn is_reached(&self, slot: Option<Slot>) -> bool {
+    pub(super) fn is_reached(&self, slot: Option<HashSlot>) -> bool {
         self.newest(slot)
             .is_some_and(|newest| self.serves(&newest, false, slot))
     }
@@ -184,7 +184,7 @@ impl Pool {
     }
 
     /// Whether the server will tell the waiter that listens on `channel`.
-    pub(super) fn subscription(&self, channel: &str, slot: Option<Slot>) -> Subscription {
+    pub(super) fn subscription(&self, channel: &str, slot: Option<HashSlot>) -> Subscription {
         self.newest(slot)
             .map_or(Subscription::None, |newest| newest.subscription(channel))
     }
@@ -196,7 +196,7 @@ impl Pool {
         lock: LockId,
         route: Route,
         waits: bool,
-        slot: Option<Slot>,
+        slot: Option<HashSlot>,
     ) -> ReleaseRoute {
         let open = self.open();
         let newest = self.newest_of(&open, slot);
@@ -226,7 +226,7 @@ impl Pool {
         &self,
         route: Route,
         channel: Option<&str>,
-        slot: Option<Slot>,
+        slot: Option<HashSlot>,
     ) -> Result<Link, Fault> {
         let (began, waits) = (clock::now(), channel.is_some());
         let connection = if let Some(connection) = self.usable(route, waits, slot) {
@@ -291,7 +291,7 @@ impl Pool {
     /// Returns the newest connection, if a request of this route takes it or no other may be
     /// opened. No other may be opened in a full pool whose connections all owe a release, which
     /// must go behind its SET.
-    fn usable(&self, route: Route, waits: bool, slot: Option<Slot>) -> Option<Link> {
+    fn usable(&self, route: Route, waits: bool, slot: Option<HashSlot>) -> Option<Link> {
         let open = self.open();
         let newest = &open[self.newest_of(&open, slot)?];
         let is_silent = newest.state().is_stalled(self.limit);
@@ -306,7 +306,7 @@ impl Pool {
     }
 
     /// Returns the place of the newest connection; in a cluster, of that to the primary of `slot`.
-    fn newest_of(&self, open: &[Link], slot: Option<Slot>) -> Option<usize> {
+    fn newest_of(&self, open: &[Link], slot: Option<HashSlot>) -> Option<usize> {
         match slot {
             None => open.len().checked_sub(1),
             Some(_) => open
@@ -322,7 +322,7 @@ impl Pool {
 
     /// Whether `link` takes new requests, and if the caller `waits`, whether it was opened for a
     /// waiter.
-    fn serves(&self, link: &Link, waits: bool, slot: Option<Slot>) -> bool {
+    fn serves(&self, link: &Link, waits: bool, slot: Option<HashSlot>) -> bool {
         link.state().serves(waits) && self.locator.is_current(&link.site, slot)
     }
 
@@ -330,7 +330,7 @@ impl Pool {
         &self,
         waits: bool,
         ends: Instant,
-        slot: Option<Slot>,
+        slot: Option<HashSlot>,
     ) -> Result<Link, Fault> {
         let is_mistaken = self
             .newest(slot)
@@ -388,7 +388,7 @@ impl Pool {
         &self,
         hearing: Option<Hearing>,
         ends: Instant,
-        slot: Option<Slot>,
+        slot: Option<HashSlot>,
     ) -> Result<Link, Fault> {
         // Boxed: opening is rare and its state large, and would be part of every future above it.
         let connecting =

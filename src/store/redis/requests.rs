@@ -20,7 +20,7 @@ use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::messages::Copies;
-use crate::store::redis::locator::{Site, Slot, Source};
+use crate::store::redis::locator::{HashSlot, Site, Source};
 use crate::store::{Fault, FaultKind};
 
 /// Takes the requests of one lock.
@@ -61,7 +61,7 @@ pub(super) struct RequestProgress {
 struct Heard {
     end: ConnectionEnd,
     site: Arc<Site>,
-    slot: Option<Slot>,
+    slot: Option<HashSlot>,
     /// Whether the caller knows that it is of no use any more.
     told: bool,
 }
@@ -228,7 +228,7 @@ impl Requests {
 
     /// Returns when the connection on which the server answered last breaks, or another server
     /// takes the requests of `slot`. Each is told once.
-    pub(super) fn changed(&self, slot: Option<Slot>) -> impl Future<Output = ()> + use<> {
+    pub(super) fn changed(&self, slot: Option<HashSlot>) -> impl Future<Output = ()> + use<> {
         let (progress, pool) = (Arc::clone(&self.progress), Arc::clone(&self.pool));
         async move {
             let mut news = progress.subscribe();
@@ -272,7 +272,7 @@ impl Requests {
     }
 
     /// Opens a connection that listens on `channel`, if there is none.
-    pub(super) fn listen(&self, channel: Option<String>, slot: Option<Slot>) {
+    pub(super) fn listen(&self, channel: Option<String>, slot: Option<HashSlot>) {
         let (progress, pool) = (Arc::clone(&self.progress), Arc::clone(&self.pool));
         tokio::spawn(async move {
             if let Ok(link) = pool
@@ -451,7 +451,7 @@ impl Worker {
 
     /// Waits until no SET or release is on its way from one member of a cluster to another: one
     /// that is behind would be overtaken.
-    async fn all_back(&self, slot: Option<Slot>) -> Result<(), Fault> {
+    async fn all_back(&self, slot: Option<HashSlot>) -> Result<(), Fault> {
         if slot.is_none() {
             return Ok(());
         }
@@ -488,7 +488,7 @@ pub(super) fn given_up() -> Fault {
 }
 
 /// Records that the server is heard on this connection.
-fn note_heard(progress: &watch::Sender<RequestProgress>, link: &Link, slot: Option<Slot>) {
+fn note_heard(progress: &watch::Sender<RequestProgress>, link: &Link, slot: Option<HashSlot>) {
     progress.send_if_modified(|progress| {
         let is_known = progress
             .heard

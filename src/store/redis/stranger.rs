@@ -9,7 +9,7 @@ use super::call::Call;
 use super::dial::Dialing;
 use super::requests::Requests;
 use crate::clock;
-use crate::store::redis::locator::Slot;
+use crate::store::redis::locator::HashSlot;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::{Fault, FaultKind};
 
@@ -25,7 +25,7 @@ const SHARE: u32 = 4;
 
 /// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that
 /// knows no scripts.
-pub(super) async fn explained(requests: &Requests, slot: Option<Slot>, fault: Fault) -> Fault {
+pub(super) async fn explained(requests: &Requests, slot: Option<HashSlot>, fault: Fault) -> Fault {
     if let Some(link) = requests
         .pool
         .newest(slot)

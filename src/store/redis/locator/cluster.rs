@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use super::questions::Questions;
 use super::slots::{self, Map};
-use super::{Confirmation, Location, Primary, ServerAt, Site, Slot, Source};
+use super::{Confirmation, HashSlot, Location, Primary, ServerAt, Site, Source};
 use crate::clock;
 use crate::store::redis::connect::Client;
 use crate::store::{Fault, FaultKind, Pending};
@@ -88,7 +88,7 @@ impl Cluster {
 
     /// Returns the primary that serves `slot`. The map is fetched if there is none, or if that
     /// primary was silent.
-    pub(super) async fn find(self: &Arc<Self>, slot: Slot) -> Result<Arc<Site>, Fault> {
+    pub(super) async fn find(self: &Arc<Self>, slot: HashSlot) -> Result<Arc<Site>, Fault> {
         if let Some(site) = self.site_of(slot).filter(|site| !site.is_suspect()) {
             return Ok(site);
         }
@@ -115,7 +115,7 @@ impl Cluster {
     }
 
     /// Whether `site` serves `slot` by the map that was fetched last.
-    pub(super) fn is_current(&self, site: &Site, slot: Slot) -> bool {
+    pub(super) fn is_current(&self, site: &Site, slot: HashSlot) -> bool {
         site.location()
             .is_some_and(|location| self.map.borrow().primary(slot) == Some(location))
     }
@@ -127,13 +127,13 @@ impl Cluster {
     }
 
     /// Returns the primary that serves `slot` by the map that was fetched last.
-    pub(super) fn site_of(&self, slot: Slot) -> Option<Arc<Site>> {
+    pub(super) fn site_of(&self, slot: HashSlot) -> Option<Arc<Site>> {
         let map = self.map();
         map.primary(slot).map(|location| self.site(location))
     }
 
     /// Returns when the map leads `slot` to another primary than now.
-    pub(super) fn moved(&self, slot: Slot) -> Pending<()> {
+    pub(super) fn moved(&self, slot: HashSlot) -> Pending<()> {
         let mut map = self.map.subscribe();
         let known = map.borrow().primary(slot).cloned();
         Box::pin(async move {
@@ -186,7 +186,7 @@ impl Cluster {
     }
 
     /// Fetches a map that leads `slot` on from `site`, which has sent a request away.
-    pub(in crate::store) async fn leave(&self, slot: Slot, site: &Site) -> Result<(), Fault> {
+    pub(in crate::store) async fn leave(&self, slot: HashSlot, site: &Site) -> Result<(), Fault> {
         let Some(accused) = site.location() else {
             return Ok(());
         };

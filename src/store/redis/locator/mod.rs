@@ -5,7 +5,7 @@
 //! 2. [`Locator::confirm`] says whether a server that has answered was still the node's. A grant or
 //!    a renewal counts only then.
 //! 3. [`Locator::moved`] returns when another server has taken over.
-//! 4. In a cluster the server depends on the key, by its [`Slot`]. Every other locator has no
+//! 4. In a cluster the server depends on the key, by its [`HashSlot`]. Every other locator has no
 //!    slots.
 //!
 //! Where a server is known only here and in `redis`: a layer above sees one node. No request is
@@ -34,7 +34,7 @@ pub use answer::{Location, Naming};
 pub use cluster::Cluster;
 pub use sentinel::Sentinels;
 pub use site::{Primary, Site, Source};
-pub use slots::Slot;
+pub use slots::HashSlot;
 pub use way::Way;
 
 /// Returns what opens connections to a server whose address is found out.
@@ -99,15 +99,15 @@ impl Locator {
     }
 
     /// Returns the slot of a lock; `None` where there are no slots.
-    pub fn slot(&self, key: &Key) -> Option<Slot> {
+    pub fn slot(&self, key: &Key) -> Option<HashSlot> {
         match self {
             Self::Fixed(_) | Self::Sentinel(_) => None,
-            Self::Cluster(_) => Some(Slot::of(key)),
+            Self::Cluster(_) => Some(HashSlot::of(key)),
         }
     }
 
     /// Returns the server that takes the requests from now on. The caller limits the time.
-    pub async fn find(&self, slot: Option<Slot>) -> Result<Arc<Site>, Fault> {
+    pub async fn find(&self, slot: Option<HashSlot>) -> Result<Arc<Site>, Fault> {
         match self {
             Self::Fixed(site) => Ok(Arc::clone(site)),
             Self::Sentinel(sentinels) => Box::pin(sentinels.find()).await,
@@ -125,7 +125,7 @@ impl Locator {
     }
 
     /// Whether `site` takes the requests, as far as is known without a question.
-    pub fn is_current(&self, site: &Arc<Site>, slot: Option<Slot>) -> bool {
+    pub fn is_current(&self, site: &Arc<Site>, slot: Option<HashSlot>) -> bool {
         match self {
             Self::Fixed(fixed) => Arc::ptr_eq(fixed, site),
             Self::Sentinel(sentinels) => sentinels.current.is(site),
@@ -147,7 +147,7 @@ impl Locator {
     }
 
     /// Returns when another server is found, or announced, after this call.
-    pub fn moved(&self, slot: Option<Slot>) -> Pending<()> {
+    pub fn moved(&self, slot: Option<HashSlot>) -> Pending<()> {
         match (self, slot) {
             (Self::Sentinel(sentinels), _) => sentinels.current.moved(),
             (Self::Cluster(cluster), Some(slot)) => cluster.moved(slot),
@@ -173,7 +173,7 @@ impl Locator {
         match self {
             Self::Fixed(_) => None,
             Self::Sentinel(sentinels) => sentinels.current.site()?.primary.clone(),
-            Self::Cluster(cluster) => cluster.site_of(Slot::of(key))?.primary.clone(),
+            Self::Cluster(cluster) => cluster.site_of(HashSlot::of(key))?.primary.clone(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Location, Slot};
+use super::{HashSlot, Location};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::observation::Server;
@@ -38,7 +38,7 @@ pub struct Source {
     /// The server; of a key that is on its way to another member, the one that it comes from.
     pub site: Arc<Site>,
     /// The slot that the request was for, in a cluster.
-    pub slot: Option<Slot>,
+    pub slot: Option<HashSlot>,
     /// Whether the reply took longer than an exchange may.
     pub is_late: bool,
     /// Whether the reply is that of the member to which the slot is being moved.

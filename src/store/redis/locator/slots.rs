@@ -14,16 +14,16 @@ const SLOTS: u16 = 16_384;
 
 /// A slot of a cluster: the keys of one lock are in one slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub struct Slot(u16);
+pub struct HashSlot(u16);
 
-impl Slot {
+impl HashSlot {
     /// Returns the slot of a lock.
     pub fn of(key: &Key) -> Self {
         Self(key.slot())
     }
 }
 
-impl fmt::Display for Slot {
+impl fmt::Display for HashSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -83,16 +83,16 @@ impl Map {
     }
 
     /// Returns the primary that serves `slot`, if there is one whose address is known.
-    pub(super) fn primary(&self, slot: Slot) -> Option<&Location> {
+    pub(super) fn primary(&self, slot: HashSlot) -> Option<&Location> {
         self.range(slot)?.primary.as_ref()
     }
 
     /// Whether a primary serves `slot`, known or not.
-    pub(super) fn is_served(&self, slot: Slot) -> bool {
+    pub(super) fn is_served(&self, slot: HashSlot) -> bool {
         self.range(slot).is_some()
     }
 
-    fn range(&self, slot: Slot) -> Option<&Range> {
+    fn range(&self, slot: HashSlot) -> Option<&Range> {
         let place = self.ranges.partition_point(|range| range.last < slot.0);
         self.ranges.get(place).filter(|range| range.first <= slot.0)
     }
@@ -106,7 +106,7 @@ impl Map {
     }
 
     /// Returns the replicas of the primary that serves `slot`.
-    pub(super) fn replicas(&self, slot: Slot) -> &[Location] {
+    pub(super) fn replicas(&self, slot: HashSlot) -> &[Location] {
         self.range(slot).map_or(&[], |range| &range.replicas)
     }
 
@@ -125,7 +125,7 @@ impl Map {
     /// known before: it does not lead out of the cluster.
     pub(super) fn leads_on(
         &self,
-        slot: Slot,
+        slot: HashSlot,
         accused: &Location,
         teller: &Location,
         last: &Self,
@@ -218,7 +218,7 @@ mod tests {
             range(0, 3, vec![node(host("c"), 3)]),
         ])
         .unwrap();
-        let primary = |slot| map.primary(Slot(slot)).map(ToString::to_string);
+        let primary = |slot| map.primary(HashSlot(slot)).map(ToString::to_string);
         assert_eq!(
             [0, 3, 5, 9].map(|slot| primary(slot).unwrap()),
             ["c:3", "c:3", "a:1", "a:1"]
@@ -226,23 +226,23 @@ mod tests {
         assert!(
             [4, 10, 16_383]
                 .iter()
-                .all(|slot| primary(*slot).is_none() && !map.is_served(Slot(*slot)))
+                .all(|slot| primary(*slot).is_none() && !map.is_served(HashSlot(*slot)))
         );
         let names = |all: Vec<&Location>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(map.members().collect()), ["a:1", "b:2", "c:3"]);
         assert_eq!(names(map.primaries().into_iter().collect()), ["a:1", "c:3"]);
-        assert_eq!(names(map.replicas(Slot(5)).iter().collect()), ["b:2"]);
-        assert!(map.replicas(Slot(0)).is_empty() && map.replicas(Slot(4)).is_empty());
+        assert_eq!(names(map.replicas(HashSlot(5)).iter().collect()), ["b:2"]);
+        assert!(map.replicas(HashSlot(0)).is_empty() && map.replicas(HashSlot(4)).is_empty());
     }
 
     #[test]
     fn a_member_that_does_not_know_its_host_is_where_it_was_asked() {
         for unknown in [Value::Nil, host("")] {
             let map = map(vec![range(0, 3, vec![node(unknown, 1)])]).unwrap();
-            assert_eq!(map.primary(Slot(0)), Some(&at(1)));
+            assert_eq!(map.primary(HashSlot(0)), Some(&at(1)));
         }
         let unannounced = map(vec![range(0, 3, vec![node(host("?"), 1)])]).unwrap();
-        assert!(unannounced.primary(Slot(0)).is_none() && unannounced.is_served(Slot(0)));
+        assert!(unannounced.primary(HashSlot(0)).is_none() && unannounced.is_served(HashSlot(0)));
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_member_that_sends_requests_away_leads_to_no_stranger() {
-        let (last, slot) = (halves(1, 2), Slot(7));
+        let (last, slot) = (halves(1, 2), HashSlot(7));
         assert!(
             !halves(1, 2).leads_on(slot, &at(1), &at(2), &last),
             "it leads back"

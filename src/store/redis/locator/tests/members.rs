@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::{Cluster, Confirmation, Location, Locator, Slot, Source};
+use super::super::{Cluster, Confirmation, HashSlot, Location, Locator, Source};
 use super::{GRANTED, LIMIT, SimulatedServer, claim, key};
 use crate::clock::{self, virtual_time};
 use crate::lock::messages::QueueAction;
@@ -263,7 +263,7 @@ fn a_member_is_asked_again_over_the_connection_that_is_kept() {
 fn a_late_answer_of_the_member_to_which_a_slot_goes_is_not_confirmed() {
     virtual_time::run(async {
         let members = [1, 1].map(|port| member(&[], &[port]));
-        let (locator, slot) = (locator([&members[0], &members[1]]), Slot::of(&key()));
+        let (locator, slot) = (locator([&members[0], &members[1]]), HashSlot::of(&key()));
         let site = locator
             .find(Some(slot))
             .await
@@ -295,7 +295,7 @@ fn a_server_is_confirmed_by_its_replica_which_is_the_first_to_know_that_it_took_
             let members = maps.map(|port| member(&[], &[port]));
             let (locator, slot) = (
                 locator([&members[0], &members[1], &members[2]]),
-                Slot::of(&key()),
+                HashSlot::of(&key()),
             );
             let site = locator
                 .find(Some(slot))
