@@ -166,8 +166,9 @@ struct ReleaseCount {
 
 /// Waits until the nodes will get what they were sent though rlock exits: a node that hangs executes
 /// it when it resumes.
-async fn settled(nodes: &Nodes) {
-    join_all(nodes.iter().map(|node| node.settled())).await;
+/// Not longer than `limit` for what the kernel does not take.
+async fn settle(nodes: &Nodes, limit: Duration) {
+    join_all(nodes.iter().map(|node| node.settled(limit))).await;
 }
 
 /// Sends `release` to the nodes `which`. Returns when a majority has deleted the key, or all have

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Nodes;
 use crate::lock::census::Census;
 use crate::lock::fault::{Fault, FaultKind, Faults};
-use crate::lock::observation::Observation;
+use crate::lock::observation::{Observation, Server};
 use crate::store::{Look, Node, Store};
 
 /// The nodes' answers.
@@ -14,6 +14,8 @@ pub struct Observations {
     pub of_nodes: Vec<Option<Observation>>,
     /// The nodes that gave none.
     pub faults: Faults,
+    /// The server that answers for each node, or should; see [`Node::server`].
+    pub servers: Vec<Option<Server>>,
 }
 
 impl Observations {
@@ -106,6 +108,7 @@ pub async fn observe_but(
     let mut seen = Observations {
         of_nodes: vec![None; nodes.len()],
         faults: away.clone(),
+        servers: Vec::new(),
     };
     let request =
         |node: usize, there: &dyn Node| away.of(node).is_none().then(|| there.look(wanted));
@@ -115,5 +118,6 @@ pub async fn observe_but(
     });
     let faults = faults.await;
     seen.faults.extend(faults);
+    seen.servers = nodes.iter().map(|node| node.server()).collect();
     seen
 }

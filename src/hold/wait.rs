@@ -62,7 +62,7 @@ pub async fn wait<T: Claimant, C>(
     }
     if !matches!(waited, Ok(Waited::Held(..) | Waited::Joined(..))) {
         driver.stop().await;
-        super::settled(nodes).await;
+        super::settle(nodes, STRAGGLERS).await;
     }
     waited
 }

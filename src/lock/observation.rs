@@ -30,8 +30,6 @@ pub struct Observation {
     pub last: Record,
     /// When the node was about to be asked: what it told of time counts from then.
     pub asked: Instant,
-    /// The server that answered, where the node's name does not tell it.
-    pub server: Option<Server>,
     /// Bytes that it takes, about: what a node tells is kept, and must have a limit where there are
     /// many of these.
     pub size: usize,
@@ -67,7 +65,6 @@ impl Observation {
             more: false,
             last: Record::default(),
             asked,
-            server: None,
             size: 0,
         }
     }

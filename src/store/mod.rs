@@ -16,6 +16,7 @@ pub mod redis;
 
 use std::os::fd::RawFd;
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::Stream;
 
@@ -27,7 +28,7 @@ pub use crate::lock::messages::{
     Answer, Claim, Counter, Heal, Keep, Look, Parked, QueueAction, Release, ReleaseReply, Renewal,
     ServerInfo, TakeAway, Vote,
 };
-use crate::lock::observation::Observation;
+use crate::lock::observation::{Observation, Server};
 use crate::lock::queue::Waiter;
 pub use crate::lock::queue::Wake;
 use crate::lock::token::Token;
@@ -115,10 +116,15 @@ pub trait Node {
     /// Hears that the client waits for the lock no more, though it does not have it.
     fn gives_up(&self) {}
 
+    /// Returns the server that answers for the lock now, where the node's name does not tell it.
+    fn server(&self) -> Option<Server> {
+        None
+    }
+
     /// Returns when the node will get all that it was sent though rlock exits, or takes too long.
-    /// `false` if the last request was handed to no connection, or to one that is broken, or not in
-    /// time.
-    fn settled(&self) -> Pending<bool> {
+    /// `false` if the last request was handed to no connection, or to one that is broken, or not
+    /// within `limit`.
+    fn settled(&self, _limit: Duration) -> Pending<bool> {
         Box::pin(std::future::ready(true))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rlock::lock::instant::Instant;
-use rlock::store::redis::names::Derived;
+use rlock::store::redis::names::{Derived, Names};
 
 use super::World;
 use crate::command;
@@ -278,15 +278,15 @@ impl World<'_> {
 
     /// Loses data of a server that runs.
     fn lose(&mut self, node: usize, lost: Lost) {
-        let key = &self.scenario.settings.keys[0];
+        let names = Names::of(&self.scenario.settings.keys[0]);
         let server = self.nodes[node].server_mut();
         match lost {
             Lost::All => server.flush(),
-            Lost::Key => server.lose(key.stored().as_bytes()),
-            Lost::Counter => server.lose(key.derived(Derived::Fence).as_bytes()),
+            Lost::Key => server.lose(names.stored().as_bytes()),
+            Lost::Counter => server.lose(names.derived(Derived::Fence).as_bytes()),
             Lost::Queue => {
                 for kind in [Derived::Queue, Derived::Turns] {
-                    server.lose(key.derived(kind).as_bytes());
+                    server.lose(names.derived(kind).as_bytes());
                 }
             }
         }

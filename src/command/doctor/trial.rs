@@ -72,7 +72,7 @@ async fn attempt(node: &dyn Node, claim: &Claim, limit: Duration) -> Option<Find
     // Whatever was answered: the key may be set.
     let release = node.release(&claim.release(QueueAction::None));
     let released = clock::until(clock::now() + limit, release).await;
-    clock::until(clock::now() + limit, node.settled()).await;
+    clock::until(clock::now() + limit, node.settled(limit)).await;
     judge(
         vote,
         released.unwrap_or_else(|| ReleaseReply::Failed(Fault::timeout(limit))),

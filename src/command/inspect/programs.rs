@@ -148,7 +148,7 @@ fn at_node(
         .and_then(|observation| observation.occupant())
         .and_then(|occupant| occupant.ttl);
     let error = observations.faults.of(node).map(|fault| fault.why.as_str());
-    let server = observation.and_then(|observation| observation.server.as_ref());
+    let server = observations.servers[node].as_ref();
     json!({
         "node": stores[node].name(),
         "primary": server.map(|server| &server.address),

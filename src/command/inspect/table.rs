@@ -242,9 +242,7 @@ fn remarks(
         remarks.extend(fault.map(|fault| format!("{}: {fault}", there.name())));
         let mut primaries: Vec<String> = locks
             .iter()
-            .filter_map(|(_, seen)| {
-                Some(seen.of_nodes[node].as_ref()?.server.as_ref()?.to_string())
-            })
+            .filter_map(|(_, seen)| Some(seen.servers[node].as_ref()?.to_string()))
             .collect();
         primaries.sort_unstable();
         primaries.dedup();

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::outside::take_away;
-use super::{Hints, Nodes, ReleaseCount, ReleaseOutcome, release, settled};
+use super::{Hints, Nodes, ReleaseCount, ReleaseOutcome, release, settle};
 use crate::clock::{self, Alarm};
 use crate::lock::details::Breaker;
 use crate::lock::fault::{Fault, FaultKind};
@@ -353,7 +353,6 @@ impl Holding {
     pub async fn release(mut self, remains: &Remains) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
-        let limit = self.schedule.node_timeout();
         let waiter = self
             .claim
             .ticket
@@ -363,7 +362,7 @@ impl Holding {
         let request = self
             .claim
             .release_leaving(queue, self.fence, self.broken.clone(), remains);
-        let mut count = release(&self.nodes, &all, &request, limit).await;
+        let mut count = self.give_back(&all, &request).await;
         if request.is_success() {
             self.repeat(&request, &mut count).await;
         }
@@ -374,8 +373,15 @@ impl Holding {
         {
             self.take_back(&request).await;
         }
-        settled(&self.nodes).await;
         outcome
+    }
+
+    /// Sends `request` to the nodes `which`, and waits for their replies and until they will get it.
+    async fn give_back(&self, which: &[usize], request: &Release) -> ReleaseCount {
+        let limit = self.schedule.node_timeout();
+        let count = release(&self.nodes, which, request, limit).await;
+        settle(&self.nodes, limit).await;
+        count
     }
 
     fn outcome(&mut self, count: &ReleaseCount, begun: Instant) -> ReleaseOutcome {
@@ -399,6 +405,7 @@ impl Holding {
             Some(TakeAway::Forget(request.token))
         })
         .await;
+        settle(&self.nodes, limit).await;
     }
 
     /// Repeats a release that a majority has not confirmed, for as long as no other client can have
@@ -413,7 +420,7 @@ impl Holding {
             let silent: Vec<usize> = (0..self.nodes.len())
                 .filter(|&node| count.faults.of(node).is_some())
                 .collect();
-            let again = release(&self.nodes, &silent, request, self.schedule.node_timeout()).await;
+            let again = self.give_back(&silent, request).await;
             count.ours += again.ours;
             count.revoked.extend(again.revoked);
             count.faults = again.faults;

@@ -8,7 +8,7 @@ use super::address::HostKind;
 use super::locator::Way;
 use crate::lock::key::Key;
 use crate::store::examine::Rights;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 
 /// A right that rlock uses.
 pub struct Right {
@@ -284,11 +284,12 @@ pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Rights, String> {
 /// [`PASSWORD_PLACE`] is replaced.
 fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
     let patterns = keys.iter().flat_map(|key| {
+        let names = Names::of(key);
         // Each kind is named: `*` in its place would match keys of other locks as well.
         let derived = Derived::OF_LOCK
             .into_iter()
             .chain([Derived::Doctor])
-            .map(|kind| key.derived(kind));
+            .map(move |kind| names.derived(kind));
         [key.stored().to_owned()]
             .into_iter()
             .chain(derived)

@@ -5,11 +5,10 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::script::{self, LOCK, Script};
-use crate::lock::key::Key;
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
 use crate::store::redis::locator::HashSlot;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 
 /// Shortest time for which a fence counter is kept after its last use.
 pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -68,34 +67,34 @@ impl Call {
 
 /// Returns a call of an operation of `lock.lua`, with the lock's key and all of [`LOCKS`], and a
 /// further one.
-pub(super) fn on_lock(operation: &str, key: &Key, further: Option<Derived>) -> Cmd {
+pub(super) fn on_lock(operation: &str, names: &Names, further: Option<Derived>) -> Cmd {
     let derived: Vec<Derived> = LOCKS.into_iter().chain(further).collect();
-    on_keys(operation, key, &derived)
+    on_keys(operation, names, &derived)
 }
 
 /// Returns a call of an operation of `lock.lua` with the lock's key and these that are derived from
 /// it.
-pub(super) fn on_keys(operation: &str, key: &Key, derived: &[Derived]) -> Cmd {
-    let mut command = with_keys("EVALSHA", &LOCK.digest, key, derived);
+pub(super) fn on_keys(operation: &str, names: &Names, derived: &[Derived]) -> Cmd {
+    let mut command = with_keys("EVALSHA", &LOCK.digest, names, derived);
     command.arg(operation);
     command
 }
 
 /// Returns a call of another script with the lock's key and these that are derived from it.
-pub(super) fn of_script(script: &Script, key: &Key, derived: &[Derived]) -> Cmd {
-    with_keys("EVAL", &script.text, key, derived)
+pub(super) fn of_script(script: &Script, names: &Names, derived: &[Derived]) -> Cmd {
+    with_keys("EVAL", &script.text, names, derived)
 }
 
-fn with_keys(verb: &str, script: &str, key: &Key, derived: &[Derived]) -> Cmd {
+fn with_keys(verb: &str, script: &str, names: &Names, derived: &[Derived]) -> Cmd {
     // Enough for all but the longest names, so that it is not moved while it grows.
     let mut command = Cmd::with_capacity(ARGUMENTS, script.len() + ARGUMENTS_LENGTH);
     command
         .arg(verb)
         .arg(script)
         .arg(1 + derived.len())
-        .arg(key.stored());
+        .arg(names.stored());
     for kind in derived {
-        command.arg(key.derived(*kind));
+        command.arg(names.derived(*kind));
     }
     command
 }

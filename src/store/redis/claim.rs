@@ -6,12 +6,11 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::call::{QUEUE_LIFE, fence_life, flag, in_queue, millis, on_lock};
-use crate::lock::key::Key;
 use crate::lock::messages::Claim;
 use crate::lock::queue::Ticket;
 use crate::lock::token::Token;
 use crate::store::redis::locator::Site;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 
 /// Uptime in seconds that no server has. A request for it tells the lock's holder and keeps the
 /// waiter's place, and is refused where the lock is free.
@@ -52,28 +51,28 @@ pub(super) fn proven(uptime: u64) -> Duration {
 }
 
 /// Returns the request.
-pub(super) fn usual(key: &Key, claim: &Claim) -> Cmd {
-    command(key, claim, claim.guarded.map(least_uptime))
+pub(super) fn usual(names: &Names, claim: &Claim) -> Cmd {
+    command(names, claim, claim.guarded.map(least_uptime))
 }
 
 /// Returns the request for a server that became the primary too short a time ago; `None` if none
 /// can be too young.
-pub(super) fn for_young(key: &Key, claim: &Claim) -> Option<ForYoung> {
+pub(super) fn for_young(names: &Names, claim: &Claim) -> Option<ForYoung> {
     let least_age = claim.guarded.map(least_uptime).filter(|least| *least > 0)?;
     Some(ForYoung {
         least_age,
-        command: command(key, claim, Some(NEVER)),
+        command: command(names, claim, Some(NEVER)),
     })
 }
 
-fn command(key: &Key, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
+fn command(names: &Names, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     let mode = claim.details.mode;
     let newest = claim
         .ticket
         .as_ref()
         .map(Ticket::newest)
         .filter(|newest| !newest.is_empty());
-    let mut command = on_lock("take", key, newest.as_ref().map(|_| Derived::Newest));
+    let mut command = on_lock("take", names, newest.as_ref().map(|_| Derived::Newest));
     command
         .arg(claim.details.value(claim.token))
         .arg(millis(claim.term.ttl()));

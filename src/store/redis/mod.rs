@@ -41,6 +41,7 @@ mod stranger;
 pub mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -52,11 +53,11 @@ use super::{
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::Copies;
-use crate::lock::observation::Observation;
+use crate::lock::observation::{Observation, Server};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
 use call::{fence_life, flag, in_queue, millis, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
@@ -77,7 +78,8 @@ const MEMBER_ROOM: usize = 32 * 1024;
 /// A lock on a server.
 pub struct RedisNode {
     name: String,
-    key: Key,
+    /// The lock, and what is kept beside it.
+    names: Names,
     pool: Arc<Pool>,
     requests: Requests,
     /// The channel of the waiter or the holder that the last request was for.
@@ -88,12 +90,12 @@ pub struct RedisNode {
 }
 
 impl RedisNode {
-    fn new(name: String, key: Key, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
+    fn new(name: String, key: &Key, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
         let requests = Requests::new(Arc::clone(&pool), copies);
         Self {
             name,
-            slot: pool.locator.slot(&key),
-            key,
+            slot: pool.locator.slot(key),
+            names: Names::of(key),
             pool,
             requests,
             channel: Mutex::default(),
@@ -113,8 +115,8 @@ impl RedisNode {
     /// The request for `release`.
     fn giving_back(&self, release: &Release) -> Call {
         Call {
-            least: release::least(&self.key, release),
-            ..self.call(release::command(&self.key, release))
+            least: release::least(&self.names, release),
+            ..self.call(release::command(&self.names, release))
         }
     }
 
@@ -124,7 +126,7 @@ impl RedisNode {
             claim
                 .ticket
                 .as_ref()
-                .map(|ticket| self.key.wake_channel(ticket.waiter.id)),
+                .map(|ticket| self.names.wake_channel(ticket.waiter.id)),
         )
     }
 
@@ -169,7 +171,7 @@ impl RedisNode {
             index,
             ..
         } = keep;
-        let mut command = on_lock("heal", &self.key, None);
+        let mut command = on_lock("heal", &self.names, None);
         command
             .arg(token.to_string())
             .arg(heal.details.value(*token))
@@ -209,18 +211,21 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.locator.has_failovers() {
-            claim::for_young(&self.key, claim)
+            claim::for_young(&self.names, claim)
         } else {
             None
         };
-        let call = self.call(claim::usual(&self.key, claim));
+        let call = self.call(claim::usual(&self.names, claim));
         let slot = call.slot;
         let reply = self
             .requests
             .set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
         let (redissons, words) = (
-            claim.ticket.as_ref().map(|_| redisson::channel(&self.key)),
+            claim
+                .ticket
+                .as_ref()
+                .map(|_| redisson::channel(&self.names)),
             Arc::clone(&self.words),
         );
         let undo = self
@@ -278,7 +283,7 @@ impl Node for RedisNode {
         let index = index.map_or_else(String::new, |index| index.to_string());
         let mut command = on_keys(
             "renew",
-            &self.key,
+            &self.names,
             if mode.has_members() {
                 WITH_MEMBERS
             } else {
@@ -292,9 +297,9 @@ impl Node for RedisNode {
             .arg(fence_life(*term))
             .arg(&index);
         let mut least = if mode.has_members() {
-            of_script(&KEEP_MEMBER, &self.key, &OF_MEMBERS)
+            of_script(&KEEP_MEMBER, &self.names, &OF_MEMBERS)
         } else {
-            of_script(&KEEP, &self.key, &[])
+            of_script(&KEEP, &self.names, &[])
         };
         least.arg(token).arg(ttl).arg(index);
         let least = (!raises_counter).then_some(Least {
@@ -309,7 +314,7 @@ impl Node for RedisNode {
     }
 
     fn look(&self, look: Look) -> Pending<Result<Observation, Fault>> {
-        let mut command = on_lock("observe", &self.key, Some(Derived::Last));
+        let mut command = on_lock("observe", &self.names, Some(Derived::Last));
         command
             .arg(look.max_waiters)
             .arg(look.max_waiters * WAITER_ROOM)
@@ -338,19 +343,12 @@ impl Node for RedisNode {
                 // Nothing is changed by looking again, at the new primary.
                 reply = requests.ask(again).received().await;
             }
-            let server = reply
-                .source
-                .as_ref()
-                .and_then(|source| source.site.primary.as_ref());
             match reply
                 .result
                 .and_then(|value| reply::observation(&value, reply.sent))
             {
                 Err(fault) => Err(stranger::explained(&requests, slot, fault).await),
-                Ok(observation) => Ok(Observation {
-                    server: server.map(Primary::told),
-                    ..observation
-                }),
+                observation => observation,
             }
         })
     }
@@ -358,30 +356,30 @@ impl Node for RedisNode {
     fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         let command = match how {
             TakeAway::Tombstone(token, tombstone) => {
-                let mut command = on_keys("break", &self.key, WITH_MEMBERS);
+                let mut command = on_keys("break", &self.names, WITH_MEMBERS);
                 command
                     .arg(token.to_string())
                     .arg(tombstone)
-                    .arg(self.key.wake_channel(token.as_uuid()));
+                    .arg(self.names.wake_channel(token.as_uuid()));
                 command
             }
             TakeAway::Delete(token, fence, note) => {
-                let mut command = on_lock("delete", &self.key, note.map(|_| Derived::Last));
+                let mut command = on_lock("delete", &self.names, note.map(|_| Derived::Last));
                 command
                     .arg(token.to_string())
                     .arg(fence)
                     .arg(millis(FENCE_LIFE));
-                command.arg(self.key.wake_channel(token.as_uuid()));
+                command.arg(self.names.wake_channel(token.as_uuid()));
                 release::add_note(&mut command, note);
                 command
             }
             TakeAway::DeleteForeign(seen) => {
-                let mut command = on_lock("delete_foreign", &self.key, None);
+                let mut command = on_lock("delete_foreign", &self.names, None);
                 command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
                 command
             }
             TakeAway::Forget(token) => {
-                let mut command = on_lock("forget", &self.key, Some(Derived::Last));
+                let mut command = on_lock("forget", &self.names, Some(Derived::Last));
                 command.arg(token.to_string());
                 command
             }
@@ -404,7 +402,7 @@ impl Node for RedisNode {
         let (channel, is_final) = match &release.queue {
             QueueAction::None => (None, false),
             QueueAction::Leave(_) => (None, true),
-            QueueAction::Keep(ticket) => (Some(self.key.wake_channel(ticket.waiter.id)), false),
+            QueueAction::Keep(ticket) => (Some(self.names.wake_channel(ticket.waiter.id)), false),
         };
         let (pool, requests) = (Arc::clone(&self.pool), self.requests.clone());
         let reply = requests.release(call.clone(), channel.clone(), is_final);
@@ -455,8 +453,16 @@ impl Node for RedisNode {
         Some(self)
     }
 
-    fn settled(&self) -> Pending<bool> {
-        let (written, pool) = (self.requests.written(), Arc::clone(&self.pool));
+    fn server(&self) -> Option<Server> {
+        self.pool
+            .locator
+            .primary(self.slot)
+            .as_ref()
+            .map(Primary::told)
+    }
+
+    fn settled(&self, limit: Duration) -> Pending<bool> {
+        let (written, pool) = (self.requests.written(limit), Arc::clone(&self.pool));
         Box::pin(async move {
             let is_written = written.await;
             join_all(pool.all().iter().map(|connection| connection.caught_up())).await;
@@ -469,12 +475,12 @@ impl Queue for RedisNode {
     fn leave(&self, waiter: &Waiter) -> Pending<()> {
         let reply = self
             .requests
-            .leave(self.call(release::leave(&self.key, waiter)));
+            .leave(self.call(release::leave(&self.names, waiter)));
         Box::pin(async move { drop(reply.received().await) })
     }
 
     fn announce(&self, claim: &Claim) -> Pending<()> {
-        let mut command = on_lock("announce", &self.key, Some(Derived::Newest));
+        let mut command = on_lock("announce", &self.names, Some(Derived::Newest));
         command.arg(
             claim
                 .ticket
@@ -489,7 +495,7 @@ impl Queue for RedisNode {
     }
 
     fn listen(&self, token: Token) {
-        let channel = self.hear(Some(self.key.wake_channel(token.as_uuid())));
+        let channel = self.hear(Some(self.names.wake_channel(token.as_uuid())));
         self.requests.listen(channel, self.slot);
     }
 

@@ -53,47 +53,54 @@ impl Derived {
     }
 }
 
-impl Key {
-    /// Returns the lock under `prefix` whose derived key of this kind is `derived`, if there can be
-    /// one.
-    pub fn of_derived(kind: Derived, derived: &str, prefix: &str) -> Option<Self> {
-        let rest = derived
-            .strip_prefix("rlock:")?
-            .strip_prefix(kind.name())?
-            .strip_prefix(":{")?;
-        // A tag holds no brace.
-        let (its_tag, stored) = rest.split_once("}:")?;
-        let fits = match hash_tag(stored) {
-            Some(own) => own == its_tag,
-            None if stored.contains('}') => slot(its_tag) == slot(stored),
-            None => its_tag == stored,
-        };
-        Self::new(prefix, stored.strip_prefix(prefix).filter(|_| fits)?).ok()
+/// The names that are derived from a lock's.
+#[derive(Clone, Debug)]
+pub struct Names {
+    stored: String,
+    /// [`tag`] of `stored`, which may take a search of milliseconds.
+    tag: String,
+}
+
+impl Names {
+    /// Those of the lock `key`.
+    pub fn of(key: &Key) -> Self {
+        Self {
+            stored: key.stored().to_owned(),
+            tag: tag(key.stored()),
+        }
     }
 
-    /// Returns the key's slot in a cluster.
-    pub fn slot(&self) -> u16 {
-        slot(self.stored())
+    /// The lock's own key.
+    pub fn stored(&self) -> &str {
+        &self.stored
     }
 
     /// Returns the channel on which `waiter` is woken: `rlock:wake:{TAG}:ID`, in the key's own
     /// cluster slot.
     pub fn wake_channel(&self, waiter: Uuid) -> String {
-        format!("rlock:wake:{{{}}}:{waiter}", tag(self.stored()))
+        format!("rlock:wake:{{{}}}:{waiter}", self.tag)
     }
 
     /// `rlock:<kind>:{TAG}:<KEY>`, in the key's own cluster slot.
     pub fn derived(&self, kind: Derived) -> String {
-        [
-            "rlock:",
-            kind.name(),
-            ":{",
-            &tag(self.stored()),
-            "}:",
-            self.stored(),
-        ]
-        .concat()
+        ["rlock:", kind.name(), ":{", &self.tag, "}:", &self.stored].concat()
     }
+}
+
+/// Returns the lock under `prefix` whose derived key of this kind is `derived`, if there can be one.
+pub fn lock_of(kind: Derived, derived: &str, prefix: &str) -> Option<Key> {
+    let rest = derived
+        .strip_prefix("rlock:")?
+        .strip_prefix(kind.name())?
+        .strip_prefix(":{")?;
+    // A tag holds no brace.
+    let (its_tag, stored) = rest.split_once("}:")?;
+    let fits = match hash_tag(stored) {
+        Some(own) => own == its_tag,
+        None if stored.contains('}') => slot(its_tag) == slot(stored),
+        None => its_tag == stored,
+    };
+    Key::new(prefix, stored.strip_prefix(prefix).filter(|_| fits)?).ok()
 }
 
 /// Returns the text between the braces with which a derived key hashes to the slot of `key` (Redis
@@ -139,7 +146,7 @@ fn hash_tag(key: &str) -> Option<&str> {
 }
 
 /// The cluster slot of a key: CRC16 (XMODEM) of its hash tag, modulo 16384.
-fn slot(key: &str) -> u16 {
+pub(super) fn slot(key: &str) -> u16 {
     crc16(hash_tag(key).unwrap_or(key).as_bytes()) % 16_384
 }
 
@@ -181,7 +188,7 @@ mod tests {
     fn a_derived_key_names_its_lock_and_a_made_up_one_none() {
         let prefixed = Key::new("p:", "job").unwrap();
         assert_eq!(
-            Key::of_derived(Derived::Fence, "rlock:fence:{p:job}:p:job", "p:"),
+            lock_of(Derived::Fence, "rlock:fence:{p:job}:p:job", "p:"),
             Some(prefixed)
         );
         for made_up in [
@@ -191,11 +198,7 @@ mod tests {
             "rlock:fence:{}:",
             "x",
         ] {
-            assert_eq!(
-                Key::of_derived(Derived::Fence, made_up, "q:"),
-                None,
-                "{made_up}"
-            );
+            assert_eq!(lock_of(Derived::Fence, made_up, "q:"), None, "{made_up}");
         }
     }
 
@@ -203,10 +206,11 @@ mod tests {
         #[test]
         fn a_derived_key_shares_the_slot_and_no_two_keys_share_a_derived_one(a in "[ab{}:]{1,8}", b in "[ab{}:]{1,8}") {
             let (Ok(a), Ok(b)) = (Key::new("", &a), Key::new("", &b)) else { return Ok(()) };
-            prop_assert_eq!(slot(&a.derived(Derived::Fence)), slot(a.stored()));
-            prop_assert_eq!(slot(&a.wake_channel(Uuid::nil())), slot(a.stored()));
-            prop_assert_eq!(a.derived(Derived::Fence) == b.derived(Derived::Fence), a == b);
-            prop_assert_eq!(Key::of_derived(Derived::Fence, &a.derived(Derived::Fence), ""), Some(a));
+            let (own, other) = (Names::of(&a), Names::of(&b));
+            prop_assert_eq!(slot(&own.derived(Derived::Fence)), slot(a.stored()));
+            prop_assert_eq!(slot(&own.wake_channel(Uuid::nil())), slot(a.stored()));
+            prop_assert_eq!(own.derived(Derived::Fence) == other.derived(Derived::Fence), a == b);
+            prop_assert_eq!(lock_of(Derived::Fence, &own.derived(Derived::Fence), ""), Some(a));
         }
     }
 }

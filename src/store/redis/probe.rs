@@ -16,7 +16,7 @@ use crate::lock::key::Key;
 use crate::lock::token::Token;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::redis::locator::{Locator, Primary, Survey};
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 use crate::store::{Denied, Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.
@@ -118,9 +118,10 @@ impl Probe {
         lock: &Key,
         keys: &[Key],
     ) -> Result<Self, Fault> {
+        let names = Names::of(lock);
         let (trial, channel) = (
-            lock.derived(Derived::Doctor),
-            lock.wake_channel(Uuid::new_v4()),
+            names.derived(Derived::Doctor),
+            names.wake_channel(Uuid::new_v4()),
         );
         let mut examiner = Self::open(connector, limit, &trial).await?;
         let (mut lacking, mut scripts, mut unwritten) = (Vec::new(), None, None);
@@ -168,15 +169,16 @@ impl Probe {
         if scripts.is_none() {
             scripts = examiner
                 .client
-                .ask(&look(lock))
+                .ask(&look(&names))
                 .await
                 .err()
                 .filter(|fault| fault.kind == FaultKind::Unfit);
         }
         let mut denied = Vec::new();
         for key in keys {
+            let names = Names::of(key);
             for name in Derived::OF_LOCK
-                .map(|kind| key.derived(kind))
+                .map(|kind| names.derived(kind))
                 .iter()
                 .map(String::as_str)
                 .chain([key.stored()])
@@ -254,8 +256,8 @@ impl<'a> Examiner<'a> {
 }
 
 /// Returns a script that changes nothing, for the lock `key`.
-fn look(key: &Key) -> Cmd {
-    let mut command = on_lock("observe", key, Some(Derived::Last));
+fn look(names: &Names) -> Cmd {
+    let mut command = on_lock("observe", names, Some(Derived::Last));
     command.arg(&["1", "128", "1", "1024", ""]);
     script::whole(&command)
 }

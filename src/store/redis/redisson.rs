@@ -3,13 +3,13 @@
 
 use redis::Value;
 
+use super::names::Names;
 use super::reply::{array, text};
-use crate::lock::key::Key;
 
 /// Returns the channel on which a client of Redisson says that it has released the lock.
 /// `redisson.lua` says it there too.
-pub(super) fn channel(key: &Key) -> String {
-    let name = key.stored();
+pub(super) fn channel(names: &Names) -> String {
+    let name = names.stored();
     let tagged = if name.contains('{') {
         name.to_owned()
     } else {
@@ -34,10 +34,11 @@ pub(super) fn blocks_the_first(reply: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::key::Key;
 
     #[test]
     fn the_channel_is_that_of_redissons_lock() {
-        let channel = |name| channel(&Key::new("", name).unwrap());
+        let channel = |name| channel(&Names::of(&Key::new("", name).unwrap()));
         assert_eq!(channel("job"), "redisson_lock__channel:{job}");
         assert_eq!(channel("a{job}b"), "redisson_lock__channel:a{job}b");
         assert_eq!(channel("a{"), "redisson_lock__channel:a{");

@@ -5,16 +5,15 @@ use redis::Cmd;
 use super::call::{Least, OF_MEMBERS, QUEUE_LIFE, flag, in_queue, millis, of_script, on_lock};
 use super::redisson;
 use super::script::{FREE, FREE_MEMBER};
-use crate::lock::key::Key;
 use crate::lock::last::{Note, RUN_LIFE};
 use crate::lock::mode::Mode;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 use crate::store::{Parked, QueueAction, Release};
 
 /// Returns the request for `release`.
-pub(super) fn command(key: &Key, release: &Release) -> Cmd {
+pub(super) fn command(names: &Names, release: &Release) -> Cmd {
     let Release {
         token,
         queue,
@@ -23,7 +22,7 @@ pub(super) fn command(key: &Key, release: &Release) -> Cmd {
         ..
     } = release;
     let operation = if parked.is_some() { "park" } else { "release" };
-    let mut command = of(operation, key, Some(*token), queue, note.is_some());
+    let mut command = of(operation, names, Some(*token), queue, note.is_some());
     if let Some(Parked {
         left,
         value,
@@ -61,19 +60,19 @@ pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
 }
 
 /// Returns what deletes the lock whatever the server knows; `None` if something stays in its place.
-pub(super) fn least(key: &Key, release: &Release) -> Option<Least> {
+pub(super) fn least(names: &Names, release: &Release) -> Option<Least> {
     if release.parked.is_some() || release.is_success() {
         return None;
     }
     let has_members = release.mode.is_some_and(Mode::has_members);
     let mut command = if has_members {
-        of_script(&FREE_MEMBER, key, &OF_MEMBERS)
+        of_script(&FREE_MEMBER, names, &OF_MEMBERS)
     } else {
-        of_script(&FREE, key, &[])
+        of_script(&FREE, names, &[])
     };
     command.arg(release.token.to_string());
     let may_be_redissons = release.as_redisson || release.mode.is_none();
-    command.arg(may_be_redissons.then(|| redisson::channel(key)));
+    command.arg(may_be_redissons.then(|| redisson::channel(names)));
     Some(Least {
         command,
         suffices: false,
@@ -81,10 +80,10 @@ pub(super) fn least(key: &Key, release: &Release) -> Option<Least> {
 }
 
 /// Returns the request by which `waiter` leaves the queue; no lock is released.
-pub(super) fn leave(key: &Key, waiter: &Waiter) -> Cmd {
+pub(super) fn leave(names: &Names, waiter: &Waiter) -> Cmd {
     of(
         "release",
-        key,
+        names,
         None,
         &QueueAction::Leave(waiter.clone()),
         false,
@@ -93,14 +92,20 @@ pub(super) fn leave(key: &Key, waiter: &Waiter) -> Cmd {
 
 /// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is
 /// released.
-fn of(operation: &str, key: &Key, token: Option<Token>, action: &QueueAction, notes: bool) -> Cmd {
+fn of(
+    operation: &str,
+    names: &Names,
+    token: Option<Token>,
+    action: &QueueAction,
+    notes: bool,
+) -> Cmd {
     let supersedes = matches!(action, QueueAction::Keep(ticket) if !ticket.newest().is_empty());
     let further = if notes {
         Some(Derived::Last)
     } else {
         supersedes.then_some(Derived::Newest)
     };
-    let mut command = on_lock(operation, key, further);
+    let mut command = on_lock(operation, names, further);
     command.arg(token.map_or_else(String::new, |token| token.to_string()));
     match action {
         QueueAction::None => command.arg("").arg(""),

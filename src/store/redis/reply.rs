@@ -340,7 +340,6 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
         more: *more > 0,
         last,
         asked,
-        server: None,
         size: size(value),
     })
 }

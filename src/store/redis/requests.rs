@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
+use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -287,7 +288,7 @@ impl Requests {
     /// Waits until all requests accepted so far are with the kernel or can no longer be sent.
     /// Returns at once if none could have set a key, and `false` if the last one is not with the
     /// kernel, or its connection is broken.
-    pub(super) fn written(&self) -> impl Future<Output = bool> + use<> {
+    pub(super) fn written(&self, limit: Duration) -> impl Future<Output = bool> + use<> {
         let (due, has_set) = {
             let progress = self.progress.borrow();
             (progress.accepted, progress.has_set)
@@ -312,7 +313,7 @@ impl Requests {
             };
             // A server that reads nothing cannot keep rlock from exiting. What it did not take dies
             // with the connection.
-            clock::until(clock::now() + pool.limit, all_flushed)
+            clock::until(clock::now() + limit, all_flushed)
                 .await
                 .unwrap_or(false)
         }

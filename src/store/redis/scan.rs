@@ -12,9 +12,8 @@ use redis::Value;
 use super::connect::{Client, Connector};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::key::Key;
 use crate::store::redis::locator::Locator;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{self, Derived};
 use crate::store::{Fault, FaultKind, Page, Pages};
 use crate::text::duration;
 
@@ -51,7 +50,7 @@ pub(super) fn pages(locator: Locator, limit: Duration, prefix: String) -> Pages 
             };
             let keys = names
                 .iter()
-                .filter_map(|name| Key::of_derived(Derived::Fence, name, &prefix))
+                .filter_map(|name| names::lock_of(Derived::Fence, name, &prefix))
                 .collect();
             Ok(Some((
                 Page {

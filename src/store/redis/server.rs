@@ -56,12 +56,7 @@ impl RedisServer {
     }
 
     pub(super) fn node(&self, key: &Key) -> RedisNode {
-        RedisNode::new(
-            self.name.clone(),
-            key.clone(),
-            Arc::clone(&self.pool),
-            self.copies,
-        )
+        RedisNode::new(self.name.clone(), key, Arc::clone(&self.pool), self.copies)
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use rlock::lock::key::Key;
-use rlock::store::redis::names::Derived;
+use rlock::store::redis::names::{Derived, Names};
 
 use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};
@@ -60,9 +60,8 @@ impl RlockRun {
         urls: String,
         servers: impl Iterator<Item = &'a Server>,
     ) -> Result<Self> {
-        let queue = Key::new("", KEY)
-            .map_err(anyhow::Error::msg)?
-            .derived(Derived::Queue);
+        let key = Key::new("", KEY).map_err(anyhow::Error::msg)?;
+        let queue = Names::of(&key).derived(Derived::Queue);
         let connections = servers.map(Server::connect).collect();
         Ok(Self {
             name: "rlock run",

@@ -10,7 +10,7 @@ use rlock::lock::occupant::{Occupant, RawValue};
 use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
 use rlock::lock::token::Token;
-use rlock::store::redis::names::Derived;
+use rlock::store::redis::names::{self, Derived, Names};
 use rlock::text::duration;
 
 use super::{is_fit_to_be_shown, shown};
@@ -48,8 +48,8 @@ pub fn hold(input: &[u8]) {
         assert_eq!(token.to_string(), text);
     }
     for prefix in ["", "p:"] {
-        if let Some(key) = Key::of_derived(Derived::Fence, text, prefix) {
-            assert_eq!(key.derived(Derived::Fence), text);
+        if let Some(key) = names::lock_of(Derived::Fence, text, prefix) {
+            assert_eq!(Names::of(&key).derived(Derived::Fence), text);
             assert_eq!(Key::new(prefix, key.typed()), Ok(key.clone()));
             is_fit_to_be_shown(&key.to_string(), shown(text.len()));
         }

@@ -168,12 +168,12 @@ impl Locator {
         }
     }
 
-    /// Returns the primary that was found last for this lock; `None` where there is no failover.
-    pub fn primary(&self, key: &Key) -> Option<Primary> {
+    /// Returns the primary that was found last for a lock in `slot`; `None` where there is no failover.
+    pub fn primary(&self, slot: Option<HashSlot>) -> Option<Primary> {
         match self {
             Self::Fixed(_) => None,
             Self::Sentinel(sentinels) => sentinels.current.site()?.primary.clone(),
-            Self::Cluster(cluster) => cluster.site_of(HashSlot::of(key))?.primary.clone(),
+            Self::Cluster(cluster) => cluster.site_of(slot?)?.primary.clone(),
         }
     }
 

@@ -7,6 +7,7 @@ use redis::Value;
 
 use super::Location;
 use crate::lock::key::Key;
+use crate::store::redis::names::slot;
 use crate::store::redis::reply::array;
 
 /// Number of slots of a cluster.
@@ -19,7 +20,7 @@ pub struct HashSlot(u16);
 impl HashSlot {
     /// Returns the slot of a lock.
     pub fn of(key: &Key) -> Self {
-        Self(key.slot())
+        Self(slot(key.stored()))
     }
 }
 

@@ -181,7 +181,7 @@ fn no_client_joins_members_of_which_some_were_evicted() {
             let host = Host::new();
             let node = host.node();
             grant(&node, &slot(1)).await;
-            host.by_hand(&["DEL", &key().derived(evicted)]);
+            host.by_hand(&["DEL", &derived(evicted)]);
             assert!(!is_granted(&node, &slot(2)).await, "{evicted:?}");
         });
     }

@@ -93,7 +93,7 @@ impl Host {
     }
 
     pub(super) fn counter(&self) -> u64 {
-        self.get(&key().derived(Derived::Fence))
+        self.get(&derived(Derived::Fence))
             .map_or(0, |(count, _)| count.parse().unwrap())
     }
 
@@ -118,7 +118,7 @@ impl Host {
 
     pub(super) fn queue(&self) -> Vec<String> {
         let memory = self.memory();
-        let Some(entry) = memory.get(key().derived(Derived::Queue).as_bytes(), wall()) else {
+        let Some(entry) = memory.get(derived(Derived::Queue).as_bytes(), wall()) else {
             return vec![];
         };
         assert!(entry.expires.is_some(), "a queue without an expiry");

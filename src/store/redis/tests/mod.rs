@@ -33,7 +33,7 @@ use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::store::redis::address::Endpoint;
 use crate::store::redis::locator::Locator;
-use crate::store::redis::names::Derived;
+use crate::store::redis::names::{Derived, Names};
 use crate::store::{FaultKind, Wake};
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -42,6 +42,10 @@ const TTL: Duration = Duration::from_secs(30);
 
 fn key() -> Key {
     named("job")
+}
+
+fn derived(kind: Derived) -> String {
+    Names::of(&key()).derived(kind)
 }
 
 fn named(name: &str) -> Key {
@@ -255,7 +259,7 @@ fn a_release_that_no_connection_takes_is_not_written() {
                 assert_eq!(node.next().await, Hint::Changed);
             }
             drop(node.release(&claim.release(QueueAction::None)));
-            assert_eq!(node.settled().await, !is_gone);
+            assert_eq!(node.settled(LIMIT).await, !is_gone);
         });
     }
 }
@@ -357,7 +361,7 @@ fn a_wake_up_reaches_the_waiter_on_whose_channel_it_comes_and_no_other() {
             ));
             assert_eq!(node.wakes(), Wakes::Yes);
         }
-        let channel = named("b").wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
+        let channel = Names::of(&named("b")).wake_channel(of_b.ticket.as_ref().unwrap().waiter.id);
         assert!(simulated.was_asked(&format!("subscribe {channel}")));
         simulated.say(&channel, "go");
         assert_eq!(b.next().await, Hint::Woken(Wake::YourTurn));
@@ -526,7 +530,7 @@ fn a_server_has_caught_up_once_what_went_before_the_release_is_answered() {
                 std::future::pending::<()>().await;
             };
             let caught_up = async {
-                node.settled().await;
+                node.settled(LIMIT).await;
             };
             tokio::select! { () = caught_up => {} () = answer => {} }
             let took = clock::now().since(begun);

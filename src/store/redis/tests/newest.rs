@@ -60,7 +60,7 @@ async fn holds(host: &Host) -> (RedisNode, Claim) {
 }
 
 fn newest() -> String {
-    key().derived(Derived::Newest)
+    derived(Derived::Newest)
 }
 
 #[test]

@@ -423,7 +423,7 @@ fn a_success_is_copied_with_its_age_and_is_no_run() {
 fn a_record_of_any_type_or_content_keeps_no_lock_and_is_replaced() {
     virtual_time::run(async {
         let (host, claim) = (Host::new(), claim_of(Mode::Exclusive));
-        let (node, record) = (host.node(), key().derived(Derived::Last));
+        let (node, record) = (host.node(), derived(Derived::Last));
         for planted in [
             &["SET", &record, "done"][..],
             &["SET", &record, &"9\n".repeat(4000)],

@@ -179,7 +179,7 @@ fn a_healing_sets_the_key_again_only_over_the_counter_that_was_told() {
         let higher = fence + 3;
         host.by_hand(&[
             "SET",
-            &key().derived(Derived::Fence),
+            &derived(Derived::Fence),
             &higher.to_string(),
             "PX",
             "100000",
@@ -301,7 +301,7 @@ fn fences_rise_by_the_counter_and_by_a_hint_near_the_servers_clock() {
         assert_eq!(next(now, 3).await, now, "a hint");
         let high = next(now + 3_600_000_000, 3).await;
         assert_eq!(high, now + 5_000_000, "a hint far ahead");
-        host.by_hand(&["DEL", &key().derived(Derived::Fence)]);
+        host.by_hand(&["DEL", &derived(Derived::Fence)]);
         assert_eq!(
             next(7, 1).await,
             now + 5_000_000,
@@ -368,7 +368,7 @@ fn waiters_are_served_in_order_and_newcomers_after_them() {
         assert_eq!(refused_for(&second, &waits(2)).await, 1);
         grant(&first, &waits(1)).await;
         assert_eq!(
-            (host.queue().len(), host.get(&key().derived(Derived::Turns))),
+            (host.queue().len(), host.get(&derived(Derived::Turns))),
             (1, None)
         );
     });
@@ -460,7 +460,7 @@ fn a_head_that_does_not_take_its_turn_in_time_is_passed_over() {
         head.release(&release_of(&waits(1))).await;
         let ahead = (wall().0 / 1000 + 60_000).to_string();
         let entry = waits(2).ticket.unwrap().waiter.to_string();
-        host.by_hand(&["ZADD", &key().derived(Derived::Turns), &ahead, &entry]);
+        host.by_hand(&["ZADD", &derived(Derived::Turns), &ahead, &entry]);
         grant(&holder, &waits(3)).await;
     });
 }

@@ -205,7 +205,7 @@ fn a_lock_is_parked_though_the_script_is_gone_and_stays_after_a_release_of_its_r
             );
             host.delay(Duration::from_millis(100));
             drop(node.release(&parks));
-            assert!(node.settled().await);
+            assert!(node.settled(LIMIT).await);
             // The marker of a lock with members says nothing of the member.
             let value = host.get("job").unwrap();
             assert_eq!(

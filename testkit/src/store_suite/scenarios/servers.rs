@@ -5,6 +5,7 @@ use std::time::Duration;
 use rlock::lock::lease::Revoked;
 use rlock::store::{FaultKind, Hint, Renewal, Vote};
 
+use crate::LIMIT;
 use crate::store_suite::{Client, Data, Feature, Place, within};
 
 /// The store may have granted a lock though its reply was lost: a release undoes it.
@@ -36,7 +37,7 @@ pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<
     place.hang();
     does_not_know(&mut unlucky).await;
     drop(unlucky.node.release(&unlucky.release()));
-    assert!(unlucky.node.settled().await);
+    assert!(unlucky.node.settled(LIMIT).await);
     place.resume();
     is_free_in_time(place).await;
 }
@@ -52,7 +53,7 @@ pub async fn what_is_written_runs_without_its_caller(place: &Place<'_>) {
     place.hang();
     drop(client.node.acquire(&client.claim));
     drop(client.node.release(&client.release()));
-    assert!(client.node.settled().await);
+    assert!(client.node.settled(LIMIT).await);
     drop(client);
     place.resume();
     is_free_in_time(place).await;
