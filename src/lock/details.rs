@@ -243,7 +243,6 @@ impl Details {
         format!("{user}@{host}, {cmd}{}", escape::note(self.note.as_deref()))
     }
 
-    /// Returns compact JSON.
     /// Returns what programs are told of the holder.
     pub fn fields(&self) -> Map<String, Value> {
         let fields = [
@@ -260,6 +259,7 @@ impl Details {
             .collect()
     }
 
+    /// Returns compact JSON.
     fn json(&self) -> String {
         // Strings and numbers only: writing them cannot fail.
         serde_json::to_string(self).unwrap_or_default()

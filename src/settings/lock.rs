@@ -129,7 +129,10 @@ impl LockSettings {
                 "--as redisson is for exclusive locks: its clients know no other kind",
             ));
         }
-        if let Some((option, _)) = first(&of_rlock).filter(|_| args.form == Form::Redisson) {
+        if let Some((option, _)) = given(&of_rlock)
+            .next()
+            .filter(|_| args.form == Form::Redisson)
+        {
             let why = "it is for a lock that is held and released";
             return Err(usage(format!(
                 "--as redisson and {option} contradict each other: {why}"
@@ -141,9 +144,9 @@ impl LockSettings {
             ));
         }
         let store = find_store(&args.nodes, sources)?;
-        first(&of_servers)
-            .or(first(&of_rlock))
-            .map_or(Ok(()), |(option, feature)| store.needs(feature, option))?;
+        for (option, feature) in given(&of_servers).chain(given(&of_rlock)) {
+            store.needs(feature, option)?;
+        }
         check_remains(remains, &keys, mode, schedule)?;
         let waiting = WaitOptions {
             quorum: Quorum::of(store.count()),
@@ -180,11 +183,14 @@ impl LockSettings {
     }
 }
 
-/// Returns the first option that is given, with the feature that it needs.
-fn first(options: &[(&'static str, Feature, bool)]) -> Option<(&'static str, Feature)> {
+/// Returns the options that are given, with the features that they need.
+fn given(
+    options: &[(&'static str, Feature, bool)],
+) -> impl Iterator<Item = (&'static str, Feature)> {
     options
         .iter()
-        .find_map(|(option, feature, is_given)| is_given.then_some((*option, *feature)))
+        .filter(|(.., is_given)| *is_given)
+        .map(|(option, feature, _)| (*option, *feature))
 }
 
 /// Refuses times that no server can keep, and `--once` where more than one run may succeed at a

@@ -21,6 +21,14 @@ pub struct Right {
     pub lacks: Option<&'static str>,
 }
 
+const fn right(
+    name: &'static str,
+    trial: &'static [&'static str],
+    lacks: Option<&'static str>,
+) -> Right {
+    Right { name, trial, lacks }
+}
+
 /// Why a right is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
@@ -34,11 +42,11 @@ pub enum Lack {
 const CHANNELS: &str = "&rlock:wake:*";
 
 /// The right to them.
-pub static TO_CHANNELS: Right = Right {
-    name: "the channels &rlock:wake:*",
-    trial: &[],
-    lacks: Some("waiters hear late that the lock is free"),
-};
+pub static TO_CHANNELS: Right = right(
+    "the channels &rlock:wake:*",
+    &[],
+    Some("waiters hear late that the lock is free"),
+);
 
 const REQUIRED: Option<&str> = None;
 
@@ -56,183 +64,71 @@ pub const OUTSIDE_SCRIPTS: [&str; 6] = ["evalsha", "info", "scan", "dbsize", "he
 /// All rights that rlock uses. CONFIG GET is not among them: no ACL limits it to one parameter, and
 /// others are passwords.
 pub const RIGHTS: &[Right] = &[
-    Right {
-        name: "eval",
-        trial: &["EVAL", "return 1", "1", "KEY"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "evalsha",
-        trial: &[
+    right("eval", &["EVAL", "return 1", "1", "KEY"], REQUIRED),
+    right(
+        "evalsha",
+        &[
             "EVALSHA",
             "0000000000000000000000000000000000000000",
             "1",
             "KEY",
         ],
-        lacks: Some("each request brings its script along"),
-    },
-    Right {
-        name: "type",
-        trial: &["TYPE", "KEY"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "strlen",
-        trial: &["STRLEN", "KEY"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "getrange",
-        trial: &["GETRANGE", "KEY", "0", "0"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "pttl",
-        trial: &["PTTL", "KEY"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "time",
-        trial: &["TIME"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "get",
-        trial: &["GET", "KEY"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "set",
-        trial: &["SET", "KEY", "", "XX", "PX", "1"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "pexpire",
-        trial: &["PEXPIRE", "KEY", "1"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "del",
-        trial: &["DEL", "KEY"],
-        lacks: REQUIRED,
-    },
-    Right {
-        name: "unlink",
-        trial: &["UNLINK", "KEY"],
-        lacks: Some("break --foreign cannot delete what is none of rlock's"),
-    },
-    Right {
-        name: "info",
-        trial: &["INFO", "server"],
-        lacks: Some("a server that restarted, or that is named twice, cannot be told"),
-    },
-    Right {
-        name: "scan",
-        trial: &["SCAN", "0"],
-        lacks: Some("inspect finds no lock that is not named"),
-    },
-    Right {
-        name: "dbsize",
-        trial: &["DBSIZE"],
-        lacks: Some("inspect cannot tell how far it has come"),
-    },
+        Some("each request brings its script along"),
+    ),
+    right("type", &["TYPE", "KEY"], REQUIRED),
+    right("strlen", &["STRLEN", "KEY"], REQUIRED),
+    right("getrange", &["GETRANGE", "KEY", "0", "0"], REQUIRED),
+    right("pttl", &["PTTL", "KEY"], REQUIRED),
+    right("time", &["TIME"], REQUIRED),
+    right("get", &["GET", "KEY"], REQUIRED),
+    right("set", &["SET", "KEY", "", "XX", "PX", "1"], REQUIRED),
+    right("pexpire", &["PEXPIRE", "KEY", "1"], REQUIRED),
+    right("del", &["DEL", "KEY"], REQUIRED),
+    right(
+        "unlink",
+        &["UNLINK", "KEY"],
+        Some("break --foreign cannot delete what is none of rlock's"),
+    ),
+    right(
+        "info",
+        &["INFO", "server"],
+        Some("a server that restarted, or that is named twice, cannot be told"),
+    ),
+    right(
+        "scan",
+        &["SCAN", "0"],
+        Some("inspect finds no lock that is not named"),
+    ),
+    right(
+        "dbsize",
+        &["DBSIZE"],
+        Some("inspect cannot tell how far it has come"),
+    ),
     // Redis 6.2 and later deny it to no user.
-    Right {
-        name: "hello",
-        trial: &["HELLO", "2"],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "subscribe",
-        trial: &["SUBSCRIBE", "CHANNEL"],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "publish",
-        trial: &["PUBLISH", "CHANNEL", ""],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "pubsub|numsub",
-        trial: &["PUBSUB", "NUMSUB", "CHANNEL"],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "zadd",
-        trial: &["ZADD", "KEY", "XX", "1", ""],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "zrem",
-        trial: &["ZREM", "KEY", ""],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "zrange",
-        trial: &["ZRANGE", "KEY", "0", "0"],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "zrank",
-        trial: &["ZRANK", "KEY", ""],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "zscore",
-        trial: &["ZSCORE", "KEY", ""],
-        lacks: IN_LINE,
-    },
-    Right {
-        name: "zcard",
-        trial: &["ZCARD", "KEY"],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "zrangebyscore",
-        trial: &["ZRANGEBYSCORE", "KEY", "0", "0"],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "zrevrange",
-        trial: &["ZREVRANGE", "KEY", "0", "0"],
-        lacks: OF_MEMBERS,
-    },
+    right("hello", &["HELLO", "2"], IN_LINE),
+    right("subscribe", &["SUBSCRIBE", "CHANNEL"], IN_LINE),
+    right("publish", &["PUBLISH", "CHANNEL", ""], IN_LINE),
+    right("pubsub|numsub", &["PUBSUB", "NUMSUB", "CHANNEL"], IN_LINE),
+    right("zadd", &["ZADD", "KEY", "XX", "1", ""], IN_LINE),
+    right("zrem", &["ZREM", "KEY", ""], IN_LINE),
+    right("zrange", &["ZRANGE", "KEY", "0", "0"], IN_LINE),
+    right("zrank", &["ZRANK", "KEY", ""], IN_LINE),
+    right("zscore", &["ZSCORE", "KEY", ""], IN_LINE),
+    right("zcard", &["ZCARD", "KEY"], OF_MEMBERS),
+    right(
+        "zrangebyscore",
+        &["ZRANGEBYSCORE", "KEY", "0", "0"],
+        OF_MEMBERS,
+    ),
+    right("zrevrange", &["ZREVRANGE", "KEY", "0", "0"], OF_MEMBERS),
     // An odd number of words is refused after the rights were checked, so this sets nothing.
-    Right {
-        name: "hset",
-        trial: &["HSET", "KEY", "", "", ""],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "hget",
-        trial: &["HGET", "KEY", ""],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "hdel",
-        trial: &["HDEL", "KEY", ""],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "hlen",
-        trial: &["HLEN", "KEY"],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "pexpireat",
-        trial: &["PEXPIREAT", "KEY", "1"],
-        lacks: OF_MEMBERS,
-    },
-    Right {
-        name: "hexists",
-        trial: &["HEXISTS", "KEY", ""],
-        lacks: AS_REDISSON,
-    },
-    Right {
-        name: "hstrlen",
-        trial: &["HSTRLEN", "KEY", ""],
-        lacks: AS_REDISSON,
-    },
+    right("hset", &["HSET", "KEY", "", "", ""], OF_MEMBERS),
+    right("hget", &["HGET", "KEY", ""], OF_MEMBERS),
+    right("hdel", &["HDEL", "KEY", ""], OF_MEMBERS),
+    right("hlen", &["HLEN", "KEY"], OF_MEMBERS),
+    right("pexpireat", &["PEXPIREAT", "KEY", "1"], OF_MEMBERS),
+    right("hexists", &["HEXISTS", "KEY", ""], AS_REDISSON),
+    right("hstrlen", &["HSTRLEN", "KEY", ""], AS_REDISSON),
 ];
 
 /// Whether `name` is one that a server can give to a user and a terminal can show.
