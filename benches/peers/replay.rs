@@ -13,7 +13,7 @@ use testkit::Server;
 /// Longest wait for an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Time after which a connection is tried again (`node/redis/dial.rs`).
+/// Time after which a connection is tried again (`store/net/dial.rs`).
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// The requests of one connection, each sent after the answer to the one before it. Of requests

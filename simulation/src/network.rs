@@ -13,7 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rlock::lock::instant::Instant;
-use rlock::store::redis::dial::{Dial, Stream};
+use rlock::store::net::dial::Stream;
+use rlock::store::redis::dial::Dial;
 use rlock::store::{Fault, FaultKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

@@ -14,10 +14,10 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
+use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::{Secrets, SentinelLogin};
-use crate::store::redis::tls::{ClientCertificate, Pem, Trust};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.

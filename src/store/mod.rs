@@ -12,6 +12,7 @@
 pub mod address;
 pub mod examine;
 pub mod local;
+pub mod net;
 pub mod redis;
 
 use std::os::fd::RawFd;

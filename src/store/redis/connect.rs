@@ -11,10 +11,10 @@ use super::connection::{Connection, Hearing};
 use super::dial::{Dial, dial};
 use super::state::{ConnectionState, Effect};
 use super::stranger;
-use super::tls::Trust;
 use crate::clock;
 use crate::secret::Secret;
 use crate::store::Fault;
+use crate::store::net::tls::Trust;
 use crate::store::redis::address::Endpoint;
 
 /// How to connect to one server and as whom.

@@ -1,51 +1,21 @@
-//! Opens the byte stream to a server: a unix socket, TCP, or TLS over TCP.
-//!
-//! A host name may have several addresses, of which some may lead nowhere. They are tried in the
-//! resolver's order, each a moment after the one before it, and the first that answers is taken
-//! (Happy Eyeballs, RFC 8305). So an address whose packets are dropped costs that moment and not
-//! the node timeout.
-//!
-//! A server drops the first packet of a connection while its queue of new ones is full, as when a
-//! thousand hosts come in the same moment. The kernel sends another one after 1 s (RFC 6298), which
-//! is the node timeout of long leases. So each address that has not answered is tried again before.
+//! Opens the byte stream to a Redis server: a unix socket, TCP, or TLS over TCP.
 
-use std::collections::VecDeque;
-use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 
 use super::connect::Access;
-use super::tls::no_tls;
 use crate::clock;
+use crate::store::net::dial::{Stream, boxed, connect};
+use crate::store::net::tls::no_tls;
 use crate::store::redis::address::Endpoint;
 use crate::store::{Fault, FaultKind};
-use crate::text::escape;
 
-/// Longest time that an address has for itself.
-const HEAD_START: Duration = Duration::from_millis(50);
-
-/// Time after which addresses that have not answered are tried again: longer than a round trip to
-/// any place on earth.
-const AGAIN: Duration = Duration::from_millis(250);
-
-/// Number of times that they are tried again.
-const REPEATS: usize = 3;
-
-/// Number of addresses that are tried, so that a name with hundreds does not use up our
-/// descriptors.
-const MOST: usize = 8;
-
-/// A byte stream to a server, whatever it is made of.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+/// The remedy for a server without TLS.
+const PLAIN: &str = "write redis:// if that is meant";
 
 /// A stream that is being opened.
 pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
@@ -61,25 +31,21 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
             Endpoint::Unix(path) => boxed(UnixStream::connect(path).await),
             Endpoint::Tcp { host, port, tls } => {
                 let stream = connect(host, *port, limit).await?;
-                stream
-                    .set_nodelay(true)
-                    .map_err(|error| cannot_connect(&error))?;
                 match (&access.trust, tls) {
                     (Some(trust), true) => {
-                        let mut handshake = Box::pin(trust.handshake(host, stream));
+                        let mut handshake = Box::pin(trust.handshake(host, stream, PLAIN));
                         let shaken = clock::until(clock::now() + limit / 2, &mut handshake).await;
                         if shaken.is_none() && speaks_plainly(host, *port, limit / 4).await {
-                            return Err(no_tls());
+                            return Err(no_tls(PLAIN));
                         }
                         boxed(Ok(match shaken {
                             Some(shaken) => shaken?,
                             None => handshake.await?,
                         }))
                     }
-                    (None, true) => Err(Fault::new(
-                        FaultKind::Unfit,
-                        "no issuer is trusted for rediss://",
-                    )),
+                    (None, true) => {
+                        Err(Fault::new(FaultKind::Unfit, "no issuer is trusted for TLS"))
+                    }
                     (_, false) => boxed(Ok(stream)),
                 }
             }
@@ -100,185 +66,4 @@ async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
         clock::until(clock::now() + limit, Box::pin(first)).await,
         Some(Some(b'+' | b'-'))
     )
-}
-
-fn boxed(stream: io::Result<impl Stream + 'static>) -> Result<Box<dyn Stream>, Fault> {
-    stream
-        .map(|stream| -> Box<dyn Stream> { Box::new(stream) })
-        .map_err(|error| cannot_connect(&error))
-}
-
-fn cannot_connect(error: &io::Error) -> Fault {
-    let fault = Fault::new(
-        FaultKind::Unavailable,
-        format!("cannot connect: {}", escape::text(&error.to_string())),
-    );
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-            fault.with_remedy("start a server there, or check --node")
-        }
-        io::ErrorKind::NetworkUnreachable
-        | io::ErrorKind::HostUnreachable
-        | io::ErrorKind::TimedOut => fault.with_remedy("see the network, or check --node"),
-        _ => fault,
-    }
-}
-
-/// Looks the name up and connects.
-async fn connect(host: &str, port: u16, limit: Duration) -> Result<TcpStream, Fault> {
-    let found = lookup_host((host, port)).await;
-    let found =
-        found.map_err(|error| cannot_connect(&error).with_remedy("check the name in --node"))?;
-    let addresses: Vec<SocketAddr> = found.take(MOST).collect();
-    race(&addresses, head_start(limit, addresses.len()))
-        .await
-        .map_err(|error| cannot_connect(&error))
-}
-
-/// Time that an address has for itself: the last of `count` begins in the first half of `limit`.
-fn head_start(limit: Duration, count: usize) -> Duration {
-    let shares = u32::try_from(count)
-        .unwrap_or(u32::MAX)
-        .saturating_mul(2)
-        .max(1);
-    HEAD_START.min(limit / shares)
-}
-
-/// Returns the first connection that is made to any of `addresses`, or the last error. A further
-/// address is tried after each `pause`, and at once when another has failed.
-async fn race(addresses: &[SocketAddr], pause: Duration) -> io::Result<TcpStream> {
-    let dial = |address: SocketAddr| async move { (address, TcpStream::connect(address).await) };
-    let mut dials = FuturesUnordered::new();
-    let mut failed = io::Error::other("the name has no address");
-    let mut silent = addresses.to_vec();
-    let mut rest: VecDeque<SocketAddr> = silent.iter().copied().collect();
-    let mut repeats = REPEATS;
-    loop {
-        dials.extend(rest.pop_front().map(dial));
-        let is_last = rest.is_empty();
-        let made = if is_last && repeats == 0 {
-            dials.next().await
-        } else {
-            let end = clock::now() + if is_last { AGAIN } else { pause };
-            let Some(made) = clock::until(end, dials.next()).await else {
-                if is_last {
-                    rest.extend(&silent);
-                    repeats -= 1;
-                }
-                continue;
-            };
-            made
-        };
-        match made {
-            Some((_, Ok(stream))) => return Ok(stream),
-            Some((address, Err(error))) => {
-                silent.retain(|other| *other != address);
-                failed = error;
-            }
-            None => return Err(failed),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-    use std::time::Instant;
-
-    use nix::sys::socket::{Backlog, listen};
-
-    use super::*;
-
-    /// A listener whose queue is full: the kernel drops what else comes.
-    fn black_hole() -> (TcpListener, Vec<std::net::TcpStream>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listen(&listener, Backlog::new(0).unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let fill =
-            || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
-        (listener, std::iter::from_fn(fill).collect())
-    }
-
-    fn raced(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .unwrap();
-        runtime.block_on(race(addresses, Duration::from_millis(20)))
-    }
-
-    #[test]
-    fn every_address_gets_its_turn_in_time() {
-        let ms = Duration::from_millis;
-        assert_eq!(head_start(ms(1000), 2), ms(50));
-        assert_eq!(head_start(ms(50), 2), Duration::from_micros(12_500));
-        assert_eq!(head_start(ms(50), 0), ms(50));
-        for count in 1..=MOST {
-            assert!(head_start(ms(50), count) * u32::try_from(count).unwrap() <= ms(25));
-        }
-    }
-
-    #[test]
-    fn an_address_that_leads_nowhere_costs_a_moment() {
-        let (hole, _filled) = black_hole();
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let [hole, good] = [&hole, &server].map(|listener| listener.local_addr().unwrap());
-        let begin = Instant::now();
-        let stream = raced(&[hole, hole, good]).unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), good);
-        assert!(
-            begin.elapsed() >= Duration::from_millis(40),
-            "the resolver's order counts: {:?}",
-            begin.elapsed()
-        );
-        assert!(
-            begin.elapsed() < Duration::from_millis(900),
-            "{:?}",
-            begin.elapsed()
-        );
-    }
-
-    #[test]
-    fn a_connection_whose_first_packet_was_dropped_is_tried_again_before_the_kernel_does() {
-        let (hole, filled) = black_hole();
-        let address = hole.local_addr().unwrap();
-        let begin = Instant::now();
-        let emptied = std::thread::spawn(move || {
-            // The first packet has been sent, and so dropped (/proc/net/tcp: 02 is SYN_SENT).
-            let to = format!(":{:04X} 02 ", address.port());
-            while !std::fs::read_to_string("/proc/net/tcp")
-                .unwrap()
-                .contains(&to)
-            {
-                std::thread::yield_now();
-            }
-            for _ in filled {
-                hole.accept().unwrap();
-            }
-            hole
-        });
-        assert!(raced(&[address]).is_ok());
-        assert!(
-            begin.elapsed() < Duration::from_millis(900),
-            "{:?}",
-            begin.elapsed()
-        );
-        emptied.join().unwrap();
-    }
-
-    #[test]
-    fn an_address_that_refuses_is_followed_at_once_and_the_last_error_is_told() {
-        let closed = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let good = server.local_addr().unwrap();
-        assert_eq!(raced(&[closed, good]).unwrap().peer_addr().unwrap(), good);
-        assert_eq!(
-            raced(&[closed, closed]).unwrap_err().kind(),
-            io::ErrorKind::ConnectionRefused
-        );
-        assert!(raced(&[]).is_err());
-    }
 }

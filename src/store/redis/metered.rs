@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::state::ConnectionState;
 use super::stranger;
-use super::tls::refused_certificate;
+use crate::store::net::tls::refused_certificate;
 
 /// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its
 /// line, so a reply of empty values would use twenty times its size in memory.

@@ -38,7 +38,6 @@ pub mod script;
 mod server;
 pub mod state;
 mod stranger;
-pub mod tls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use rlock::store::net::dial::Stream;
 use rlock::store::redis::connect::Connector;
-use rlock::store::redis::dial::{Dial, Stream, dial};
+use rlock::store::redis::dial::{Dial, dial};
 use rlock::store::redis::locator::way::Connect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

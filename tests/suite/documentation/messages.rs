@@ -127,7 +127,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/redis/error.rs", &["wrong_login"], "a part"),
     ("store/redis/replicas.rs", &["judged"], "a part"),
     (
-        "store/redis/tls.rs",
+        "store/net/tls.rs",
         &["untrusted", "refused_certificate"],
         "a part",
     ),

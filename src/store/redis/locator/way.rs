@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::answer::Location;
 use super::{Cluster, Locator, Sentinels, ServerAt};
 use crate::secret::Secret;
+use crate::store::net::tls::Trust;
 use crate::store::redis::address::{Endpoint, HostKind, Remote};
 use crate::store::redis::connect::{Access, Connector};
-use crate::store::redis::tls::Trust;
 
 /// Returns what opens connections to the server that is named.
 pub type Connect = Arc<dyn Fn(Access) -> Connector + Send + Sync>;

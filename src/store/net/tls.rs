@@ -1,4 +1,4 @@
-//! TLS for `rediss://`: rustls with the system's issuers, or with the one that `--ca` names, and
+//! TLS: rustls with the system's issuers, or with the one that `--ca` names, and
 //! the certificate of `--cert`.
 
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
 
-/// The issuers that may vouch for a `rediss://` node, and what rlock shows to it.
+/// The issuers that may vouch for a node, and what rlock shows to it.
 #[derive(Clone)]
 pub struct Trust {
     config: Arc<ClientConfig>,
@@ -84,7 +84,7 @@ impl Trust {
             // An unreadable certificate in the system's store does not spoil the others.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
-                return Err("this machine has no trusted issuers for rediss://; install ca-certificates or give --ca"
+                return Err("this machine has no trusted issuers for TLS; install ca-certificates or give --ca"
                     .to_owned());
             }
         }
@@ -108,8 +108,13 @@ impl Trust {
     }
 
     /// Shakes hands with `host` over `stream`. No request is sent before its certificate is
-    /// verified.
-    pub async fn handshake<S>(&self, host: &str, stream: S) -> Result<TlsStream<S>, Fault>
+    /// verified. `plain`: the remedy if the server does not speak TLS.
+    pub async fn handshake<S>(
+        &self,
+        host: &str,
+        stream: S,
+        plain: &'static str,
+    ) -> Result<TlsStream<S>, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -129,7 +134,7 @@ impl Trust {
         TlsConnector::from(Arc::clone(&self.config))
             .connect(name, stream)
             .await
-            .map_err(|error| failed(&error))
+            .map_err(|error| failed(&error, plain))
     }
 }
 
@@ -150,12 +155,12 @@ fn wrong_file(error: &Error) -> String {
 }
 
 /// The fault of a server without TLS.
-pub(super) fn no_tls() -> Fault {
-    Fault::unfit("it does not speak TLS", "write redis:// if that is meant")
+pub(in crate::store) fn no_tls(plain: &'static str) -> Fault {
+    Fault::unfit("it does not speak TLS", plain)
 }
 
 /// The fault of a handshake that failed.
-fn failed(error: &io::Error) -> Fault {
+fn failed(error: &io::Error, plain: &'static str) -> Fault {
     let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
         return Fault::new(
             FaultKind::Unavailable,
@@ -163,7 +168,7 @@ fn failed(error: &io::Error) -> Fault {
         );
     };
     match error {
-        Error::InvalidMessage(_) => no_tls(),
+        Error::InvalidMessage(_) => no_tls(plain),
         Error::InvalidCertificate(why) => untrusted(why),
         other => refused_certificate(other).unwrap_or_else(|| {
             Fault::new(FaultKind::Refused, format!("TLS: {}", escape::short(&other.to_string())))
@@ -223,7 +228,7 @@ fn untrusted(why: &CertificateError) -> Fault {
 
 /// The fault of a server that refuses the certificate it was shown, or asks for one. With TLS 1.3 a
 /// client learns of that only from the first reply.
-pub(super) fn refused_certificate(error: &Error) -> Option<Fault> {
+pub(in crate::store) fn refused_certificate(error: &Error) -> Option<Fault> {
     use AlertDescription as Alert;
     let Error::AlertReceived(alert) = error else {
         return None;
@@ -254,8 +259,10 @@ pub(super) fn refused_certificate(error: &Error) -> Option<Fault> {
 mod tests {
     use super::*;
 
+    const PLAIN: &str = "write redis:// if that is meant";
+
     fn of(error: Error) -> Fault {
-        failed(&io::Error::other(error))
+        failed(&io::Error::other(error), PLAIN)
     }
 
     #[test]
@@ -322,10 +329,10 @@ mod tests {
             of(Error::InvalidMessage(
                 rustls::InvalidMessage::InvalidContentType
             )),
-            no_tls()
+            no_tls(PLAIN)
         );
         assert_eq!(
-            failed(&io::ErrorKind::UnexpectedEof.into()).kind,
+            failed(&io::ErrorKind::UnexpectedEof.into(), PLAIN).kind,
             FaultKind::Unavailable
         );
     }
