@@ -1,14 +1,21 @@
-//! Scripts' calls: the keys of a lock, and the arguments that several operations take.
+//! Calls of scripts: the keys of a lock, the arguments that several operations take, and the
+//! requests by which a lock is taken and given back.
 
 use std::time::Duration;
 
 use redis::Cmd;
 
-use super::script::{self, LOCK, Script};
-use crate::lock::queue::Waiter;
+use super::script::{self, FREE, FREE_MEMBER, LOCK, Script};
+use crate::lock::last::{Note, RUN_LIFE};
+use crate::lock::messages::Claim;
+use crate::lock::mode::Mode;
+use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
-use crate::store::redis::locator::HashSlot;
+use crate::lock::token::Token;
+use crate::store::redis::locator::{HashSlot, Site};
 use crate::store::redis::names::{Derived, Names};
+use crate::store::{Parked, QueueAction, Release};
+use crate::text::duration::millis;
 
 /// Shortest time for which a fence counter is kept after its last use.
 pub(super) const FENCE_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -103,10 +110,6 @@ pub(super) fn flag(is_set: bool) -> &'static str {
     if is_set { "1" } else { "" }
 }
 
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Returns the waiter's entry in the queue; empty if there is no waiter.
 pub(super) fn in_queue(waiter: Option<&Waiter>) -> String {
     waiter.map_or_else(String::new, Waiter::to_string)
@@ -114,4 +117,220 @@ pub(super) fn in_queue(waiter: Option<&Waiter>) -> String {
 
 pub(super) fn fence_life(term: Term) -> u64 {
     millis(FENCE_LIFE.max(term.ttl() * 2))
+}
+
+/// Uptime in seconds that no server has. A request for a lock after it tells the lock's holder and keeps the
+/// waiter's place, and is refused where the lock is free.
+const NEVER: u64 = 1 << 52;
+
+/// The request for a lock at a server that became the primary too short a time ago: its data may lack the
+/// last writes of the old one.
+pub(super) struct ForYoung {
+    /// Time as the primary, in whole seconds, from which on a server is not too young.
+    least_age: u64,
+    pub(super) command: Cmd,
+}
+
+impl ForYoung {
+    /// Whether the server of `site` is too young.
+    pub(super) fn is_for(&self, site: &Site) -> bool {
+        site.age().is_some_and(|age| age.as_secs() < self.least_age)
+    }
+}
+
+/// Returns the least uptime, in whole seconds as in INFO, of a server that has been up for `span`; 0
+/// for a span of zero. One second more than the span: INFO subtracts two times that are both cut to
+/// seconds.
+fn least_uptime(span: Duration) -> u64 {
+    let whole = span
+        .as_secs()
+        .saturating_add(u64::from(span.subsec_nanos() > 0));
+    if whole == 0 {
+        0
+    } else {
+        whole.saturating_add(1)
+    }
+}
+
+/// Returns the request for a lock.
+pub(super) fn take(names: &Names, claim: &Claim) -> Cmd {
+    take_after(names, claim, claim.guarded.map(least_uptime))
+}
+
+/// Returns the request for a lock at a server that became the primary too short a time ago; `None`
+/// if none can be too young.
+pub(super) fn take_from_young(names: &Names, claim: &Claim) -> Option<ForYoung> {
+    let least_age = claim.guarded.map(least_uptime).filter(|least| *least > 0)?;
+    Some(ForYoung {
+        least_age,
+        command: take_after(names, claim, Some(NEVER)),
+    })
+}
+
+/// Returns the request for a lock at a server that has been up for so many seconds at least.
+fn take_after(names: &Names, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
+    let mode = claim.details.mode;
+    let newest = claim
+        .ticket
+        .as_ref()
+        .map(Ticket::newest)
+        .filter(|newest| !newest.is_empty());
+    let mut command = on_lock("take", names, newest.as_ref().map(|_| Derived::Newest));
+    command
+        .arg(claim.details.value(claim.token))
+        .arg(millis(claim.term.ttl()));
+    command.arg(claim.fence_hint).arg(fence_life(claim.term));
+    command.arg(least_uptime.map_or_else(String::new, |uptime| uptime.to_string()));
+    command.arg(in_queue(claim.ticket.as_ref().map(|ticket| &ticket.waiter)));
+    command
+        .arg(claim.ticket.as_ref().map_or(0, |ticket| ticket.number))
+        .arg(millis(QUEUE_LIFE));
+    command.arg(flag(claim.details.n == 1));
+    command.arg(
+        claim
+            .outer
+            .iter()
+            .map(Token::to_string)
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
+    command
+        .arg(claim.token.to_string())
+        .arg(mode.to_string())
+        .arg(claim.details.n);
+    command
+        .arg(claim.index)
+        .arg(flag(claim.is_exact))
+        .arg(flag(claim.details.as_redisson))
+        .arg(newest);
+    command
+}
+
+/// Returns the request for `release`.
+pub(super) fn give_back(names: &Names, release: &Release) -> Cmd {
+    let Release {
+        token,
+        queue,
+        parked,
+        note,
+        ..
+    } = release;
+    let operation = if parked.is_some() { "park" } else { "release" };
+    let mut command = give_back_by(operation, names, Some(*token), queue, note.is_some());
+    if let Some(Parked {
+        left,
+        value,
+        ttl,
+        parks_tombstone,
+    }) = parked
+    {
+        command
+            .arg(millis(*left))
+            .arg(value)
+            .arg(millis(*ttl))
+            .arg(flag(*parks_tombstone));
+    }
+    add_note(&mut command, note.as_ref());
+    command
+}
+
+/// Adds what the script is to write into the record.
+pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
+    let Some(Note {
+        entry,
+        is_run,
+        success,
+    }) = note
+    else {
+        return;
+    };
+    command
+        .arg(format!("{:016}", entry.fence.get()))
+        .arg(entry.token.to_string())
+        .arg(entry.run.json());
+    let life = [is_run.then_some(RUN_LIFE), *success]
+        .map(|life| life.map_or_else(String::new, |life| millis(life).to_string()));
+    command.arg(millis(entry.age)).arg(&life);
+}
+
+/// Returns the form of `release` that deletes the lock whatever the server knows; `None` if something stays in its place.
+pub(super) fn least_give_back(names: &Names, release: &Release) -> Option<Least> {
+    if release.parked.is_some() || release.is_success() {
+        return None;
+    }
+    let has_members = release.mode.is_some_and(Mode::has_members);
+    let mut command = if has_members {
+        of_script(&FREE_MEMBER, names, &OF_MEMBERS)
+    } else {
+        of_script(&FREE, names, &[])
+    };
+    command.arg(release.token.to_string());
+    let may_be_redissons = release.as_redisson || release.mode.is_none();
+    command.arg(may_be_redissons.then(|| names.redisson_channel()));
+    Some(Least {
+        command,
+        suffices: false,
+    })
+}
+
+/// Returns the request by which `waiter` leaves the queue; no lock is released.
+pub(super) fn leave(names: &Names, waiter: &Waiter) -> Cmd {
+    give_back_by(
+        "release",
+        names,
+        None,
+        &QueueAction::Leave(waiter.clone()),
+        false,
+    )
+}
+
+/// Returns the release of `token`'s key; without a token, the waiter leaves the queue and no key is
+/// released.
+fn give_back_by(
+    operation: &str,
+    names: &Names,
+    token: Option<Token>,
+    action: &QueueAction,
+    notes: bool,
+) -> Cmd {
+    let supersedes = matches!(action, QueueAction::Keep(ticket) if !ticket.newest().is_empty());
+    let further = if notes {
+        Some(Derived::Last)
+    } else {
+        supersedes.then_some(Derived::Newest)
+    };
+    let mut command = on_lock(operation, names, further);
+    command.arg(token.map_or_else(String::new, |token| token.to_string()));
+    match action {
+        QueueAction::None => command.arg("").arg(""),
+        QueueAction::Leave(waiter) => command.arg(in_queue(Some(waiter))).arg(""),
+        QueueAction::Keep(ticket) => command
+            .arg(in_queue(Some(&ticket.waiter)))
+            .arg(ticket.number),
+    };
+    let newest = if let QueueAction::Keep(ticket) = action {
+        ticket.newest()
+    } else {
+        String::new()
+    };
+    command.arg(millis(QUEUE_LIFE)).arg(newest);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::reply::proven;
+
+    #[test]
+    fn a_second_more_is_asked_for_since_uptimes_are_cut_to_seconds() {
+        assert_eq!(least_uptime(Duration::from_secs(30)), 31);
+        assert_eq!(least_uptime(Duration::from_millis(1500)), 3);
+        assert_eq!(least_uptime(Duration::ZERO), 0);
+        assert_eq!(least_uptime(Duration::MAX), u64::MAX);
+        for span in [0, 1, 999, 1000, 1500, 30_000].map(Duration::from_millis) {
+            let least = least_uptime(span);
+            assert!(proven(least) >= span && (least == 0 || proven(least - 1) < span));
+        }
+    }
 }

@@ -4,8 +4,8 @@
 //! what it was sent when it resumes, though another has taken over. So each reply is followed by
 //! the question whether its server still is the one.
 
-use crate::store::redis::claim::proven;
 use crate::store::redis::locator::{Confirmation, Locator, Source};
+use crate::store::redis::reply::proven;
 use crate::store::{Answer, Fault, FaultKind, Renewal, ServerInfo, Vote};
 
 /// Returns `answer` as it counts. A grant that is not confirmed may exist, so the caller releases

@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 use super::acl::{Lack, Right};
 use super::locator::{Naming, Survey};
 use super::probe::Probe;
-use super::reply;
+use super::reply::{self, proven};
 use crate::lock::messages::ServerIdentity;
 use crate::lock::restart::Restarted;
 use crate::lock::schedule::{millis_up, shortest_surviving};
 use crate::store::examine::{Examination, Finding, Plan, Weight, another_time, slowness};
-use crate::store::redis::claim::proven;
 use crate::text::duration;
 use crate::text::table::Column;
 

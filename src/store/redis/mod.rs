@@ -14,7 +14,6 @@
 pub mod acl;
 pub mod address;
 mod call;
-mod claim;
 mod confirmed;
 pub mod connect;
 pub mod connection;
@@ -28,8 +27,6 @@ mod metered;
 pub mod names;
 mod pool;
 mod probe;
-mod redisson;
-mod release;
 mod replicas;
 pub mod reply;
 mod requests;
@@ -57,8 +54,9 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::redis::names::{Derived, Names};
+use crate::text::duration::millis;
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
-use call::{fence_life, flag, in_queue, millis, of_script, on_keys, on_lock};
+use call::{fence_life, flag, in_queue, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
 use listeners::Words;
 use pool::Pool;
@@ -114,8 +112,8 @@ impl RedisNode {
     /// The request for `release`.
     fn giving_back(&self, release: &Release) -> Call {
         Call {
-            least: release::least(&self.names, release),
-            ..self.call(release::command(&self.names, release))
+            least: call::least_give_back(&self.names, release),
+            ..self.call(call::give_back(&self.names, release))
         }
     }
 
@@ -210,21 +208,18 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.locator.has_failovers() {
-            claim::for_young(&self.names, claim)
+            call::take_from_young(&self.names, claim)
         } else {
             None
         };
-        let call = self.call(claim::usual(&self.names, claim));
+        let call = self.call(call::take(&self.names, claim));
         let slot = call.slot;
         let reply = self
             .requests
             .set(call, for_young, self.waiters_channel(claim));
         let (pool, requests, term) = (Arc::clone(&self.pool), self.requests.clone(), claim.term);
         let (redissons, words) = (
-            claim
-                .ticket
-                .as_ref()
-                .map(|_| redisson::channel(&self.names)),
+            claim.ticket.as_ref().map(|_| self.names.redisson_channel()),
             Arc::clone(&self.words),
         );
         let undo = self
@@ -238,9 +233,11 @@ impl Node for RedisNode {
                 result,
                 lacking,
             } = reply.received().await;
-            if let Some(channel) =
-                redissons.filter(|_| result.as_ref().is_ok_and(redisson::blocks_the_first))
-            {
+            if let Some(channel) = redissons.filter(|_| {
+                result
+                    .as_ref()
+                    .is_ok_and(reply::is_redissons_before_the_first)
+            }) {
                 pool.also_listen(&channel, &words, slot).await;
             }
             let answer = match result.and_then(|value| reply::answer(&value, term.end(sent))) {
@@ -369,7 +366,7 @@ impl Node for RedisNode {
                     .arg(fence)
                     .arg(millis(FENCE_LIFE));
                 command.arg(self.names.wake_channel(token.as_uuid()));
-                release::add_note(&mut command, note);
+                call::add_note(&mut command, note);
                 command
             }
             TakeAway::DeleteForeign(seen) => {
@@ -474,7 +471,7 @@ impl Queue for RedisNode {
     fn leave(&self, waiter: &Waiter) -> Pending<()> {
         let reply = self
             .requests
-            .leave(self.call(release::leave(&self.names, waiter)));
+            .leave(self.call(call::leave(&self.names, waiter)));
         Box::pin(async move { drop(reply.received().await) })
     }
 

@@ -1,4 +1,4 @@
-//! The keys and channels that rlock keeps beside a lock's own key. All of one lock are in its slot
+//! The keys and channels that belong to a lock, beside its own key. All of one lock are in its slot
 //! of a cluster, so that one script may use them.
 
 use uuid::Uuid;
@@ -79,6 +79,16 @@ impl Names {
     /// cluster slot.
     pub fn wake_channel(&self, waiter: Uuid) -> String {
         format!("rlock:wake:{{{}}}:{waiter}", self.tag)
+    }
+
+    /// Returns the channel on which a client of Redisson says that it has released the lock.
+    /// `redisson.lua` says it there too.
+    pub(super) fn redisson_channel(&self) -> String {
+        if self.stored.contains('{') {
+            format!("redisson_lock__channel:{}", self.stored)
+        } else {
+            format!("redisson_lock__channel:{{{}}}", self.stored)
+        }
     }
 
     /// `rlock:<kind>:{TAG}:<KEY>`, in the key's own cluster slot.
@@ -182,6 +192,14 @@ mod tests {
             .map(|number| slot(&short_tag(number)))
             .collect();
         assert_eq!(slots.len(), 16_384);
+    }
+
+    #[test]
+    fn the_channel_is_that_of_redissons_lock() {
+        let channel = |name| Names::of(&Key::new("", name).unwrap()).redisson_channel();
+        assert_eq!(channel("job"), "redisson_lock__channel:{job}");
+        assert_eq!(channel("a{job}b"), "redisson_lock__channel:a{job}b");
+        assert_eq!(channel("a{"), "redisson_lock__channel:a{");
     }
 
     #[test]

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::call::millis;
 use super::connection::Connection;
 use super::state::Effect;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::messages::Copies;
 use crate::store::{Fault, FaultKind};
+use crate::text::duration::millis;
 
 /// Returns what is lacking of `copies` of the last write on `link`; `None` if it is nothing. The
 /// exchange ends at `ends`.

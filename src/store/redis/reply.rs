@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
-use super::claim::proven;
 use super::error::NAME_THE_PRIMARY;
 use crate::lock::blocker::Blocker;
 use crate::lock::blocker::Reservation;
@@ -118,6 +117,19 @@ fn held(answer: &Value) -> Option<Occupant> {
     ))
 }
 
+/// Whether the reply to a request for the lock tells the first waiter that a hash is at the key, as
+/// Redisson's locks are.
+pub(super) fn is_redissons_before_the_first(reply: &Value) -> bool {
+    let Some([Value::Array(answer), _, Value::Array(place)]) = array(reply) else {
+        return false;
+    };
+    let [held, kind, ..] = answer.as_slice() else {
+        return false;
+    };
+    (text(held), text(kind)) == (Some("held"), Some("hash"))
+        && place.first() == Some(&Value::Int(0))
+}
+
 fn server_info(about: &Value) -> Option<ServerInfo> {
     Some(match array(about)? {
         [] => ServerInfo::None,
@@ -149,6 +161,11 @@ pub(super) fn identity(uptime: u64, run_id: &str, replication_id: &str) -> Serve
         event: "restarted",
         marks: told.map(|(mark, words)| (mark.to_owned(), words)).collect(),
     }
+}
+
+/// Returns the time that a server has certainly been up which tells this uptime, in seconds.
+pub(super) fn proven(uptime: u64) -> Duration {
+    Duration::from_secs(uptime.saturating_sub(1))
 }
 
 fn queue_position(place: &Value) -> Option<QueuePosition> {
@@ -532,5 +549,36 @@ mod tests {
         for index in ["1001", "65535", "70000", "-1", ""] {
             assert!(granted(index).is_err(), "{index}");
         }
+    }
+
+    #[test]
+    fn a_hash_at_the_key_is_told_to_the_first_waiter_alone() {
+        let word = |text: &str| Value::BulkString(text.into());
+        let reply = |vote: &str, kind: &str, place: &[i64]| {
+            let place = place.iter().map(|rank| Value::Int(*rank)).collect();
+            Value::Array(vec![
+                Value::Array(vec![word(vote), word(kind)]),
+                Value::Nil,
+                Value::Array(place),
+            ])
+        };
+        assert!(is_redissons_before_the_first(&reply("held", "hash", &[0])));
+        assert!(
+            !is_redissons_before_the_first(&reply("held", "hash", &[1])),
+            "a waiter further back"
+        );
+        assert!(
+            !is_redissons_before_the_first(&reply("held", "hash", &[])),
+            "a client without a place"
+        );
+        assert!(
+            !is_redissons_before_the_first(&reply("held", "string", &[0])),
+            "another lock"
+        );
+        assert!(!is_redissons_before_the_first(&reply(
+            "granted",
+            "hash",
+            &[0]
+        )));
     }
 }

@@ -11,8 +11,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::call::Call;
-use super::claim::ForYoung;
+use super::call::{Call, ForYoung};
 use super::connection::ConnectionEnd;
 use super::exchange::Exchange;
 use super::pool::{Link, Pool, ReleaseRoute, Route};

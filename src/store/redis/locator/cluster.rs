@@ -22,7 +22,7 @@ use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::watch;
 
-use super::questions::Questions;
+use super::Questions;
 use super::slots::{self, Map};
 use super::{Confirmation, HashSlot, Location, Primary, ServerAt, Site, Source};
 use crate::clock;

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::Questions;
 use super::answer::{self, Naming, SentinelAnswer};
 use super::answers::Answers;
 use super::current::{self, Current};
-use super::questions::Questions;
 use super::{Confirmation, Primary, ServerAt, Site, Survey};
 use crate::clock;
 use crate::lock::instant::Instant;
