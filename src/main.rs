@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::sys::signal::Signal;
 use rlock::exit::Outcome;
-use rlock::job::inherited::Inherited;
 use rlock::job::signals;
+use rlock::job::spawn::Inherited;
 use rlock::report::Log;
 use rlock::{cli, command, exit, report, settings};
 

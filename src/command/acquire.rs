@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::acquisition;
-use super::common::{block_on, write_all};
 use super::cover::Cover;
+use super::{block_on, write_all};
 use crate::cli::subcommands::{AcquireArgs, Format};
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::hold::holdings::Holdings;
-use crate::job::inherited::Inherited;
 use crate::job::signals::Signals;
+use crate::job::spawn::Inherited;
 use crate::lock::key::Key;
 use crate::settings::{LockSettings, Sources, StoreConfig};
 use crate::store::Feature;

@@ -8,9 +8,9 @@ use nix::sys::signal::Signal;
 use uuid::Uuid;
 
 use super::caller::Caller;
-use super::common::open_each;
 use super::cover::{Cover, report_change};
 use super::joining;
+use super::open_each;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};
 use crate::hold::holding::Change;

@@ -6,7 +6,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::caller::Caller;
-use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
+use super::{block_on, open, same_list, unanswered, warn_of_refusals};
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
 use crate::exit::{Failure, Outcome};

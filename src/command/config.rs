@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::common::print;
+use super::print;
 use crate::cli::subcommands::ConfigArgs;
 use crate::exit::Outcome;
 use crate::secret;

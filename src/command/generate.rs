@@ -5,7 +5,7 @@ use clap::ValueHint;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::common::print;
+use super::print;
 use crate::cli::{self, Shell};
 use crate::exit::{self, Failure, Outcome};
 use crate::text::escape;

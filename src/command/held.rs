@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::common::{block_on, open, same_list, unanswered, warn_of_refusals};
+use super::{block_on, open, same_list, unanswered, warn_of_refusals};
 use crate::cli::subcommands::{CheckArgs, HeldArgs, RenewArgs};
 use crate::clock;
 use crate::exit::{Failure, Outcome};

@@ -1,7 +1,7 @@
 //! Several nodes together: one attempt to take the lock ([`attempt`]), waiting for it ([`wait`]),
 //! keeping it ([`holding`]); and the locks of one run, taken one after another and kept
-//! ([`holdings`]). Other rlocks look at it ([`observe`]), find it ([`scan`]), and renew, release or
-//! break it ([`outside`]). A run asks whether another has succeeded ([`once`]).
+//! ([`holdings`]). Other rlocks find it and look at it ([`observe`]), and renew, release or break it
+//! ([`outside`]).
 //!
 //! The decisions are `lock`'s. Here requests go out, replies come in, and the clock is read.
 
@@ -10,7 +10,6 @@ pub mod holding;
 pub mod holdings;
 pub mod observe;
 pub mod outside;
-pub mod scan;
 pub mod wait;
 
 use std::future::poll_fn;

@@ -3,7 +3,6 @@
 //! [`policy`] decides and is pure; the other files act.
 
 pub mod guard;
-pub mod inherited;
 pub mod nested;
 pub mod policy;
 pub mod process_tree;

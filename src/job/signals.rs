@@ -14,9 +14,9 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin, Process};
 use tokio::net::UnixStream;
 
-use super::inherited::Inherited;
 use super::policy::{CaughtSignal, Continued};
 use super::process_tree::{self, check_proc};
+use super::spawn::Inherited;
 use super::spawn::peek;
 
 /// Forwarded to the command, and end a wait: sent by users and programs.

@@ -17,7 +17,6 @@ pub mod last;
 pub mod lease;
 pub mod messages;
 pub mod mode;
-pub mod observation;
 pub mod occupant;
 pub mod outer;
 pub mod queue;

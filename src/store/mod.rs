@@ -29,7 +29,7 @@ pub use crate::lock::messages::{
     Answer, Claim, Counter, Heal, Keep, Look, Parked, QueueAction, Release, ReleaseReply, Renewal,
     ServerInfo, TakeAway, Vote,
 };
-use crate::lock::observation::{Observation, Server};
+use crate::lock::messages::{Observation, Server};
 use crate::lock::queue::Waiter;
 pub use crate::lock::queue::Wake;
 use crate::lock::token::Token;

@@ -1,9 +1,8 @@
 //! Text that users type or read, with no rule of locks in it: durations, patterns, similar names,
-//! file names, tables, escaping, metrics, terminals.
+//! file names, tables, escaping, terminals.
 
 pub mod duration;
 pub mod escape;
-pub mod exposition;
 pub mod table;
 
 use std::os::fd::AsFd;

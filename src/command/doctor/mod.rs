@@ -8,8 +8,8 @@ mod trial;
 
 use futures_util::future::join_all;
 
-use super::common::{block_on, print};
 use crate::cli::subcommands::DoctorArgs;
+use crate::command::{block_on, print};
 use crate::exit::Outcome;
 use crate::lock::quorum::Quorum;
 use crate::lock::schedule::ScheduleOptions;

@@ -10,12 +10,11 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
-use super::common::{block_on, nodes_of, print, unanswered};
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
+use crate::command::{block_on, nodes_of, print, unanswered};
 use crate::exit::{Failure, Outcome};
-use crate::hold::observe::{Observations, Room, observe_but};
-use crate::hold::scan::scan;
+use crate::hold::observe::{Observations, Room, observe_but, scan};
 use crate::lock::census::State;
 use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;

@@ -11,10 +11,10 @@ use crate::lock::key::Key;
 use crate::lock::last::Entry;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
+use crate::metrics::{Gauge, labels};
 use crate::store::Store;
 use crate::text::duration::millis;
 use crate::text::escape;
-use crate::text::exposition::{Gauge, labels};
 
 const HELD: Gauge = Gauge::new("rlock_lock_held", "Whether a client holds the lock.");
 const HELD_SECONDS: Gauge = Gauge::new(

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::cli::RunArgs;
 use crate::clock::{self, Alarm};
 use crate::command::caller::Caller;
-use crate::command::common::{block_on, open_each};
+use crate::command::{block_on, open_each};
 use crate::hold::{Nodes, outside};
 use crate::job::guard::{Heir, Left};
 use crate::lock::fence::Fence;

@@ -10,16 +10,16 @@ mod heir;
 mod supervise;
 
 use super::acquisition;
-use super::common::block_on;
 use super::cover::{Cover, report_releases};
 use crate::cli::RunArgs;
 use crate::clock::Alarm;
+use crate::command::block_on;
 use crate::exit::{self, Failure, Outcome, is_shortage, told_of_system};
 use crate::hold::ReleaseOutcome;
 use crate::job::guard::Guard;
-use crate::job::inherited::Inherited;
 use crate::job::process_tree::{self, ProcessTree};
 use crate::job::signals::Signals;
+use crate::job::spawn::Inherited;
 use crate::job::spawn::{self, Leader, TOO_LATE};
 use crate::job::terminal::block_sigttou;
 use crate::lock::remains::Remains;

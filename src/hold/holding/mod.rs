@@ -4,31 +4,39 @@
 //! [`Holding::next`] is polled beside the command. It says what the lease has become; `job::policy`
 //! decides what that means for the command. The file `upkeep.rs` keeps each node's renewals, and
 //! `losing.rs` hears of nodes that lost ours, up to the loss of the lock.
+//!
+//! `--once` asks while the lock is held whether a run has succeeded under it already:
+//! [`Holding::run_before`]. A success is written on each node that its release reaches. If those are
+//! a majority, one of them is among any majority that grants the lock afterwards. So one node that
+//! knows it is enough to skip the command, and a majority without one to run it.
 
 mod losing;
-mod once;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 
+use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
+use super::observe::observe;
 use super::outside::take_away;
 use super::{Hints, Nodes, ReleaseCount, ReleaseOutcome, release, settle};
 use crate::clock::{self, Alarm};
+use crate::lock::census::Success;
 use crate::lock::details::Breaker;
-use crate::lock::fault::{Fault, FaultKind};
+use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::last::Entry;
 use crate::lock::lease::{Lease, Loss, Revoked};
 use crate::lock::remains::Remains;
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
-use crate::store::{Claim, Node, Pending, QueueAction, Release, Renewal, TakeAway};
+use crate::store::{Claim, Look, Node, Pending, QueueAction, Release, Renewal, TakeAway};
 use upkeep::Upkeep;
 
 /// Time after which a holder listens to the nodes, so that `rlock break` reaches it at once. It
@@ -335,6 +343,36 @@ impl Holding {
             Change::Refused(self.nodes[node].name().to_owned(), fault)
         } else {
             self.trouble(node)
+        }
+    }
+
+    /// Asks the nodes for a success under the lock no older than `within`. Asks until so little of
+    /// the lease is left that it must be renewed.
+    ///
+    /// Returns the run that has succeeded, if one has; or the nodes that failed, if too few have
+    /// told. *Unknown is not no.*
+    pub async fn run_before(
+        &self,
+        within: Duration,
+    ) -> io::Result<Result<Option<Box<Entry>>, Faults>> {
+        let (token, schedule) = (self.claim.token, self.schedule);
+        let mut alarm = Alarm::new()?;
+        loop {
+            let wanted = Look::of(token);
+            let looks = observe(&self.nodes, schedule.node_timeout(), wanted, |census| {
+                matches!(census.success_before(token, within), Success::Known(_))
+            });
+            let looks = looks.await;
+            match looks.census().success_before(token, within) {
+                Success::Known(run) => return Ok(Ok(Some(Box::new(run.clone())))),
+                Success::None => return Ok(Ok(None)),
+                Success::Unknown => {}
+            }
+            let next = clock::now() + schedule.retry();
+            if next >= schedule.renew_at(self.deadline()) {
+                return Ok(Err(looks.faults));
+            }
+            alarm.reached(next).await;
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::fence::Fence;
 use super::instant::Instant;
 use super::last::Entry;
-use super::observation::Observation;
+use super::messages::Observation;
 use super::occupant::Occupant;
 use super::queue::Ticket;
 use super::quorum::Quorum;

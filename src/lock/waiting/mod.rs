@@ -28,8 +28,6 @@
 //! No clock, no node and no randomness is used here: the driver (`hold::wait`) passes them in.
 
 mod event;
-mod notices;
-mod outer;
 mod pauses;
 
 #[cfg(test)]
@@ -38,8 +36,7 @@ mod tests;
 use std::time::Duration;
 
 pub use super::ballot::{Blocked, Reason};
-pub use event::{QueueEntry, Tried, Unjoined, WaitAction, WaitEvent};
-pub use notices::Notice;
+pub use event::{Notice, QueueEntry, Tried, Unjoined, WaitAction, WaitEvent};
 
 use super::backoff::{Absence, TIES, UNREACHABLE};
 use super::instant::Instant;
@@ -50,7 +47,7 @@ use super::quorum::Quorum;
 use super::restart::RestartGuard;
 use super::schedule::Schedule;
 use super::token::Token;
-use notices::Notices;
+use event::Notices;
 use pauses::Wakeups;
 
 /// Choices of the user, and the outer locks that the environment names.

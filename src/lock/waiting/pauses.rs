@@ -1,15 +1,18 @@
 //! The pauses of a waiter: how long each is, and the wake-ups that end it, which `hold::wait`
-//! receives.
+//! receives. One of them follows where an outer rlock holds the lock and was not joined.
 
 use std::time::Duration;
 
-use super::{Blocked, Step, Waiting};
+use super::{Blocked, Notice, Reason, Step, Unjoined, WaitAction, Waiting};
 use crate::lock::backoff::{
-    self, FALSE_WAKE_LIMIT, FALSE_WAKE_PAUSE, LAST_ATTEMPT, MORE_OFFERS, TURN,
+    self, FALSE_WAKE_LIMIT, FALSE_WAKE_PAUSE, LAST_ATTEMPT, MORE_OFFERS, OUTER_REFUSALS, TURN,
 };
+use crate::lock::blocker::Blocker;
 use crate::lock::instant::Instant;
+use crate::lock::occupant::Occupant;
 use crate::lock::queue::Wake;
 use crate::lock::quorum::Quorum;
+use crate::lock::token::Token;
 
 impl Waiting {
     /// Pauses for `pause`, but not past the time of the last attempt, nor past the end of the
@@ -55,6 +58,53 @@ impl Waiting {
         more.map_or(Duration::ZERO, |more| {
             backoff::doubled(FALSE_WAKE_PAUSE, more, self.retry())
         })
+    }
+
+    /// Pauses after the outer rlock `token` was not joined. If it could not be reached for too long,
+    /// ends the wait.
+    pub(super) fn not_joined(
+        &mut self,
+        token: Token,
+        occupant: Box<Occupant>,
+        why: Unjoined,
+        now: Instant,
+        random: f64,
+    ) -> Vec<WaitAction> {
+        let mut actions = vec![];
+        match why {
+            Unjoined::Silent => {
+                self.outer_refused = None;
+                actions.extend(
+                    self.notices
+                        .once(Notice::OuterSilent(occupant.clone()))
+                        .map(WaitAction::Say),
+                );
+            }
+            Unjoined::Refused => {
+                let since = self
+                    .outer_refused
+                    .filter(|(refused, _)| *refused == token)
+                    .map_or(now, |(_, since)| since);
+                if now.since(since) >= OUTER_REFUSALS {
+                    return self.give_up(Reason::OuterUnreachable(occupant));
+                }
+                self.outer_refused = Some((token, since));
+            }
+        }
+        self.answered = true;
+        self.blocked = Some(Blocked::Busy(Box::new(Blocker::Occupant(*occupant))));
+        self.rank = None;
+        self.pause_for(backoff::retry(self.retry(), random), now);
+        actions
+    }
+
+    /// Returns the token of `occupant`, if it is an outer rlock that cannot release before we end:
+    /// to wait for it would be to wait for oneself.
+    pub fn outer(&self, occupant: &Occupant) -> Option<Token> {
+        let (token, details) = occupant.holder()?;
+        // A parked lock ends by itself: its run is over.
+        let waits_for_itself = !details.parked && (self.options.for_command || details.kept);
+        (waits_for_itself && self.options.outer.claim(token)).then_some(token)
     }
 }
 

@@ -38,7 +38,7 @@ use crate::lock::details::Details;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
-use crate::lock::observation::Observation;
+use crate::lock::messages::Observation;
 use crate::lock::occupant::{Occupant, OccupantKind};
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;

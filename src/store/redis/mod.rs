@@ -49,7 +49,7 @@ use super::{
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::Copies;
-use crate::lock::observation::{Observation, Server};
+use crate::lock::messages::{Observation, Server};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;

@@ -9,7 +9,7 @@ use redis::Value;
 use rlock::lock::blocker::Blocker;
 use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
-use rlock::lock::observation::Observation;
+use rlock::lock::messages::Observation;
 use rlock::store::redis::address::Endpoint;
 use rlock::store::redis::connect::Access;
 use rlock::store::redis::connection::{Connection, REPLY_LIMIT};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{HashSlot, Location};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::observation::Server;
+use crate::lock::messages::Server;
 use crate::store::Fault;
 use crate::store::redis::connect::Connector;
 

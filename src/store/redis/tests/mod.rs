@@ -4,7 +4,6 @@
 mod members;
 mod memory;
 mod newest;
-pub(in crate::store) mod received;
 mod redisson;
 mod remains;
 mod scripts;
@@ -15,11 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use redis::Cmd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
 use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
-use self::received::request;
 use super::connect::Connector;
 use super::connection::REPLY_LIMIT;
 use super::dial::Dial;
@@ -541,4 +539,24 @@ fn a_server_has_caught_up_once_what_went_before_the_release_is_answered() {
             );
         });
     }
+}
+
+/// Returns the words of the next request, as a simulated server reads it; `None` at the end.
+pub(in crate::store) async fn request(
+    reader: &mut (impl AsyncBufReadExt + Unpin),
+) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    for _ in 0..length(reader).await? {
+        let mut word = vec![0; length(reader).await? + 2];
+        reader.read_exact(&mut word).await.ok()?;
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some(words)
+}
+
+async fn length(reader: &mut (impl AsyncBufReadExt + Unpin)) -> Option<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await.ok()?;
+    line.trim_end().get(1..)?.parse().ok()
 }

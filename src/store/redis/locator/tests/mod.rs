@@ -24,7 +24,7 @@ use crate::store::redis::connect::Connector;
 use crate::store::redis::connection::REPLY_LIMIT;
 use crate::store::redis::dial::Dial;
 use crate::store::redis::script::FREE;
-use crate::store::redis::tests::received::request;
+use crate::store::redis::tests::request;
 use crate::store::{FaultKind, Node, ReleaseReply, Renewal, Store, Vote};
 
 const LIMIT: Duration = Duration::from_secs(1);
