@@ -9,7 +9,8 @@
 --
 -- KEYS[1] the lock, and as many of these as the operation reads:
 --   [2] its fence counter
---   [3] its members' leases: token → end in ms, [4] its members: token → 'INDEX FENCE VALUE', index → token
+--   [3] its members' leases: token → end in ms, [4] its members: token → 'INDEX FENCE VALUE', index → 'TOKEN' or
+--     'TOKEN INDEX': the member has its lock at this other index
 --   [5] its queue: waiter → ticket, [6] its turns: waiter → ms when it was told that it may go
 --   [7] the newest waiter with --supersede; of 'delete', 'forget', 'observe' and a release with a record the lock's record
 --
@@ -716,7 +717,8 @@ if OP == 'release' or OP == 'park' then
 end
 
 -- heal: sets the holder's key again if it is gone, else extends it. A tombstone in its place is extended too: it keeps others out
--- until the command is dead. A member joins those of its kind, or moves to its index; then the place must be free.
+-- until the command is dead. A member joins those of its kind, or moves to its index. The place must be free, or that of a member
+-- that wants the one which this one leaves.
 -- A counter above the holder's fence shows that the node has granted the lock to another client since. The caller decides what
 -- that means. The key is set only if the counter is the one that the caller was told: a request that runs late must not set
 -- the key over a grant that came between.
@@ -740,18 +742,26 @@ if OP == 'heal' then
   end
   if marker(seen) and sweep() then seen = peek() end
   local group, nodes = marker(seen)
+  local swapped
   if group == kind and nodes == ARGV[10] and intact(kind) then
     local place, number, value = member(token)
-    local owner = kind ~= 's' and call('HGET', HOLDERS, index)
     -- A member that is parked is the run's no more: a request that ran late.
     if place and is_of(value, 'parked ' .. token) then return seen end
-    if place and (place == index or owner) then extend(token, ttl) end
+    -- A wrong place is not extended: it is another member's.
+    if place == index then extend(token, ttl) end
+    if place and not is_of(value, token) then return {'broken', 'string', #value, value, seen[5]} end
     if place == index then
-      if not is_of(value, token) then return {'broken', 'string', #value, value, seen[5]} end
       if number ~= fence then write(token, index, fence, value) end
       return {'renewed', counter()}
     end
-    if owner then return seen end
+    -- Two attempts that came here in another order than elsewhere have each other's place. The first one to be healed leaves a note
+    -- where it is, and the second one changes places with it. Any other owner keeps its place.
+    local owner, wanted = match(kind ~= 's' and call('HGET', HOLDERS, index) or '', '^(%S+) ?(%d*)$')
+    if owner and wanted ~= place then
+      if place then try('HSET', HOLDERS, place, token .. ' ' .. index) end
+      return seen
+    end
+    swapped = owner and {owner, place, entry(owner)}
   elseif seen then
     return seen
   end
@@ -762,6 +772,12 @@ if OP == 'heal' then
   if kind == 'x' then
     put(ARGV[3], ttl, ARGV[12] == '1')
   else
+    if swapped then
+      local other, place, _, number, value = unpack(swapped)
+      take_out(token)
+      write(other, place, number, value)
+      call('HSET', HOLDERS, place, other)
+    end
     admit(seen, kind, ARGV[10], ttl, token, index, fence, ARGV[3])
   end
   return {'healed', now_at}

@@ -5,7 +5,7 @@ use super::memory::Host;
 use super::*;
 use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
-use crate::store::Keep;
+use crate::store::{Keep, TakeAway};
 
 /// The claim of a client that wants the lock in this way, at `index`.
 fn wants(mode: Mode, index: u16) -> Claim {
@@ -280,6 +280,78 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
             ),
             "another kind"
         );
+    });
+}
+
+#[test]
+fn two_members_that_have_each_others_slot_change_places() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (one, two) = (slot(1), slot(2));
+        // Elsewhere they came in the other order.
+        let fence = grant(&node, &one).await.0.max(grant(&node, &two).await.0);
+        assert!(matches!(
+            node.keep(&told(&one, fence, 2, None)).await,
+            Renewal::NotOurs(Revoked::TakenOver, _)
+        ));
+        assert!(!is_granted(&node, &slot(1)).await, "no place is given up");
+        assert!(matches!(
+            node.keep(&told(&two, fence, 1, None)).await,
+            Renewal::Healed(..)
+        ));
+        for (member, index) in [(&one, 2), (&two, 1)] {
+            let renewed = node.keep(&renewal(member, fence, index)).await;
+            assert!(matches!(renewed, Renewal::Renewed(..)), "slot {index}");
+        }
+        assert!(!is_granted(&node, &slot(1)).await, "both are taken");
+        release(&node, &two).await;
+        assert_eq!(grant(&node, &slot(2)).await.1, 1, "its slot is free again");
+    });
+}
+
+#[test]
+fn a_member_at_another_members_slot_is_not_extended_there() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let of_three = |index| wants(Mode::Slots(3), index);
+        let members = [1, 2, 3].map(of_three);
+        let mut fence = Fence::FIRST;
+        for member in &members {
+            fence = grant(&node, member).await.0;
+        }
+        pass(29_000).await;
+        // The slot of each is the next one's.
+        let heal = |member: usize| {
+            let index = [2, 3, 1][member];
+            node.keep(&told(&members[member], fence, index, None))
+        };
+        for member in 0..3 {
+            let healed = heal(member).await;
+            assert!(matches!(healed, Renewal::NotOurs(..)), "{healed:?}");
+        }
+        pass(1_001).await;
+        for member in 0..3 {
+            assert!(matches!(heal(member).await, Renewal::Healed(..)));
+        }
+    });
+}
+
+#[test]
+fn a_member_that_was_broken_at_another_slot_is_told() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let member = slot(1);
+        let (fence, _) = grant(&node, &member).await;
+        let tombstone = member.details.tombstone(member.token, "root@ops".into());
+        let broken = node.take_away(TakeAway::Tombstone(member.token, &tombstone));
+        assert!(broken.await.is_ok());
+        for index in [1, 2] {
+            let kept = node.keep(&told(&member, fence, index, None)).await;
+            assert!(matches!(kept, Renewal::Broken(..)), "{kept:?}");
+        }
     });
 }
 
