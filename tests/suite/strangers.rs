@@ -4,6 +4,8 @@
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Certificates, Rlock, Server, eventually, rlock, rlock_words};
@@ -58,6 +60,50 @@ fn proxy(port: u16, unknown: &'static [&str]) -> String {
         };
         !unknown.iter().any(begins)
     })
+}
+
+/// A proxy to a server that may go away: then it accepts connections and closes them.
+#[derive(Clone, Default)]
+struct Balancer {
+    is_alone: Arc<AtomicBool>,
+    closed: Arc<AtomicUsize>,
+}
+
+impl Balancer {
+    /// Starts it, in front of the server at `port`. Returns its address.
+    fn start(&self, port: u16) -> String {
+        let this = self.clone();
+        let address = peer(move |mut client| {
+            if this.is_alone.load(Ordering::SeqCst) {
+                this.closed.fetch_add(1, Ordering::SeqCst);
+                // Read first, so that the end of the stream is no reset.
+                let _ = client.read(&mut [0; 4096]);
+                return;
+            }
+            let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+            let pause = Some(Duration::from_millis(10));
+            let streams = [&client, &server].map(|stream| stream.try_clone().expect("a stream"));
+            let [mut to_client, mut replies] = streams;
+            let copied = std::thread::spawn(move || std::io::copy(&mut replies, &mut to_client));
+            client.set_read_timeout(pause).expect("a limit");
+            let mut request = vec![0; 64 * 1024];
+            while !this.is_alone.load(Ordering::SeqCst) {
+                match client.read(&mut request) {
+                    Ok(0) => break,
+                    Ok(count) => server.write_all(&request[..count]).expect("the server"),
+                    Err(_) => {}
+                }
+            }
+            let _ = server.shutdown(Shutdown::Both);
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = copied.join();
+        });
+        format!("redis://{address}")
+    }
+
+    fn closed(&self) -> usize {
+        self.closed.load(Ordering::SeqCst)
+    }
 }
 
 /// Runs `-n`, and as a waiter, and with a password. Nothing runs.
@@ -169,6 +215,52 @@ fn a_waiter_behind_a_proxy_that_closes_at_hello_gets_the_lock() {
     holder.finish().code(0);
     let told = waiter.finish().code(0).printed(&["ran"]);
     told.within(Duration::from_secs(20));
+}
+
+/// Such is a load balancer whose server is away.
+#[test]
+fn a_server_that_closes_each_connection_costs_one_an_attempt_and_is_asked_once_what_it_is() {
+    let server = Server::tcp(&[]);
+    let balancer = Balancer::default();
+    let url = balancer.start(server.port());
+    let holder = rlock("job").on(&server).hold("echo ready; read line; true");
+    let waiter = rlock("job").node(&url).args(["--", "echo", "ran"]).spawn();
+    eventually("it listens", || {
+        server.cli(&["CLIENT", "LIST"]).contains(" sub=1 ")
+    });
+    balancer.is_alone.store(true, Ordering::SeqCst);
+    // The first attempt tries it with HELLO and without, and for TLS.
+    eventually("it has found out", || balancer.closed() >= 3);
+    std::thread::sleep(Duration::from_secs(3));
+    let closed = balancer.closed();
+    assert!((4..=12).contains(&closed), "{closed} connections");
+    balancer.is_alone.store(false, Ordering::SeqCst);
+    eventually("it listens again", || {
+        server.cli(&["CLIENT", "LIST"]).contains(" sub=1 ")
+    });
+    holder.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+#[test]
+fn a_claim_at_a_server_that_closes_each_connection_takes_one_connection_an_attempt() {
+    for password in ["", "hunter2"] {
+        let balancer = Balancer::default();
+        balancer.is_alone.store(true, Ordering::SeqCst);
+        let run = rlock("job")
+            .node(&balancer.start(0))
+            .args(["--wait", "4s", "-v"])
+            .env("RLOCK_PASSWORD", password);
+        let told = run.command(["echo", "ran"]).code(69).printed(&[]);
+        let attempts = told.stderr.matches("broken pipe").count();
+        // The look for TLS, and the release of the only request that was sent.
+        assert!(
+            attempts >= 3 && balancer.closed() <= attempts + 2,
+            "{} connections: {}",
+            balancer.closed(),
+            told.stderr
+        );
+    }
 }
 
 /// fakeredis is such a server.

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use super::connection::{Connection, Hearing};
 use super::dial::{Dial, dial};
 use super::state::{ConnectionState, Effect};
-use super::stranger;
+use super::stranger::{self, Silence};
 use crate::clock;
 use crate::secret::Secret;
-use crate::store::Fault;
 use crate::store::net::tls::Trust;
 use crate::store::redis::address::Endpoint;
+use crate::store::{Fault, FaultKind};
 
 /// How to connect to one server and as whom.
 #[derive(Clone)]
@@ -51,6 +51,7 @@ pub struct Connector {
     dial: Dial,
     /// Whether a server that says nothing is looked at more closely.
     is_real: bool,
+    silence: Arc<Silence>,
 }
 
 impl Connector {
@@ -68,12 +69,46 @@ impl Connector {
             access,
             dial,
             is_real: false,
+            silence: Arc::default(),
         }
     }
 
     /// Opens a connection, within `time` by the caller's care. For the rest see
     /// [`Connection::over`].
+    ///
+    /// A server that closed the last connection without a word must first say one on a connection
+    /// of the plainest kind. So one that goes on closing them costs each caller one connection, and
+    /// no request is sent to it that would have to be undone.
     pub(in crate::store) async fn open(
+        &self,
+        time: Duration,
+        limit: usize,
+        hearing: Option<Hearing>,
+    ) -> Result<Connection, Fault> {
+        if !self.silence.is_known() {
+            return self.set_up(time, limit, hearing).await;
+        }
+        let plain = self.set_up(time, limit, None).await?;
+        let reply = plain.send(&redis::cmd("PING"), Effect::None).await;
+        let is_silent = plain.state().first.is_none();
+        if let Err(fault) = reply
+            && is_silent
+        {
+            return Err(if self.leads_to_tls(time).await {
+                stranger::tls()
+            } else {
+                let kind = FaultKind::Unavailable;
+                Fault { kind, ..fault }
+            });
+        }
+        self.silence.end();
+        match hearing {
+            None => Ok(plain),
+            Some(_) => self.set_up(time, limit, hearing).await,
+        }
+    }
+
+    async fn set_up(
         &self,
         time: Duration,
         limit: usize,
@@ -88,13 +123,15 @@ impl Connector {
         opened
     }
 
-    /// Whether the server speaks TLS where none was asked for. The answer takes a part of `time` at
-    /// most.
+    /// Whether the server, which closed a connection without a word, speaks TLS where none was
+    /// asked for. The answer takes a part of `time` at most, and is remembered until the server
+    /// speaks.
     pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
         let is_plain = matches!(self.access.endpoint, Endpoint::Tcp { tls: false, .. });
-        is_plain
-            && self.is_real
-            && stranger::speaks_tls((self.dial)(self.access.clone(), time), time).await
+        let looks = || stranger::speaks_tls((self.dial)(self.access.clone(), time), time);
+        self.silence
+            .is_of_tls(async { is_plain && self.is_real && looks().await })
+            .await
     }
 }
 

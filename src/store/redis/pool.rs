@@ -31,6 +31,7 @@ use std::time::Duration;
 use super::connection::{Connection, Hearing};
 use super::listeners::{Listeners, Words};
 use super::state::{LockId, Subscription};
+use super::stranger;
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::store::redis::locator::{HashSlot, Locator, Site};
@@ -338,10 +339,13 @@ impl Pool {
         let hearing = (waits && !is_mistaken).then(|| self.listeners.hearing());
         let (link, is_deaf) = match self.connect(hearing, ends, slot).await {
             // An ACL without HELLO, or a server that does not know it: the waiter polls.
-            Err(Fault {
-                kind: FaultKind::Refused | FaultKind::Unfit,
-                ..
-            }) if waits => (self.connect(None, ends, slot).await?, true),
+            Err(fault)
+                if waits
+                    && matches!(fault.kind, FaultKind::Refused | FaultKind::Unfit)
+                    && fault != stranger::tls() =>
+            {
+                (self.connect(None, ends, slot).await?, true)
+            }
             // A server that took HELLO 3 and does not speak RESP3: the waiter polls.
             link => (link?, waits && is_mistaken),
         };

@@ -1,5 +1,6 @@
 //! Servers that are no place for a lock as they are addressed: what they are, and what to write.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
@@ -22,6 +23,37 @@ const EMPTY_HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
 /// Longest time for an answer to [`EMPTY_HELLO`], and the part of an exchange that it is at most.
 const LOOK: Duration = Duration::from_millis(250);
 const SHARE: u32 = 4;
+
+/// A server's silence: it closed a connection and never said anything. Whether it speaks TLS is
+/// found out once, until it speaks.
+#[derive(Default)]
+pub(super) struct Silence(Mutex<Option<bool>>);
+
+impl Silence {
+    /// Whether the server was silent when it was last met.
+    pub(super) fn is_known(&self) -> bool {
+        self.found().is_some()
+    }
+
+    /// Whether the silence is that of TLS, as `looked` finds out the first time.
+    pub(super) async fn is_of_tls(&self, looked: impl Future<Output = bool>) -> bool {
+        let known = *self.found();
+        if let Some(is_tls) = known {
+            return is_tls;
+        }
+        let is_tls = looked.await;
+        *self.found().insert(is_tls)
+    }
+
+    /// The server has spoken.
+    pub(super) fn end(&self) {
+        *self.found() = None;
+    }
+
+    fn found(&self) -> MutexGuard<'_, Option<bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Returns `fault` in the words of what the server is, if it is none of Redis' kind, or one that
 /// knows no scripts.
