@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rlock::lock::instant::Instant;
 use rlock::store::net::dial::Stream;
-use rlock::store::redis::dial::Dial;
+use rlock::store::redis::connect::Dial;
 use rlock::store::{Fault, FaultKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

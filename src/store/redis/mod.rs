@@ -17,7 +17,6 @@ mod call;
 mod confirmed;
 pub mod connect;
 pub mod connection;
-pub mod dial;
 mod error;
 mod examine;
 mod exchange;

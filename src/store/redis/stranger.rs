@@ -7,7 +7,7 @@ use redis::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::call::Call;
-use super::dial::Dialing;
+use super::connect::Dialing;
 use super::requests::Requests;
 use crate::clock;
 use crate::store::redis::locator::HashSlot;

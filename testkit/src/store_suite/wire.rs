@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use rlock::store::net::dial::Stream;
-use rlock::store::redis::connect::Connector;
-use rlock::store::redis::dial::{Dial, dial};
+use rlock::store::redis::connect::{Connector, Dial, dial};
 use rlock::store::redis::locator::way::Connect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

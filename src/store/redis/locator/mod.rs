@@ -14,7 +14,6 @@
 mod answer;
 mod answers;
 mod cluster;
-mod current;
 pub mod redirect;
 mod sentinel;
 mod site;

@@ -18,9 +18,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexS
 use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
-use super::connect::Connector;
+use super::connect::{Connector, Dial};
 use super::connection::REPLY_LIMIT;
-use super::dial::Dial;
 use super::*;
 use crate::clock::{self, virtual_time};
 use crate::lock::details::Details;
