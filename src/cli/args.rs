@@ -89,6 +89,8 @@ pub struct NodeArgs {
     pub tls_server_name: Option<ServerName<'static>>,
 
     /// Read the password from the first line of this file, which others must not be able to read
+    ///
+    /// The file is read again when a server refuses the password.
     #[arg(
         long,
         value_name = "FILE",

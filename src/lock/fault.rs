@@ -98,6 +98,12 @@ impl Fault {
         self.remedy.filter(|remedy| !self.why.ends_with(remedy))
     }
 
+    /// Whether the node refuses what we show to it, or we refuse its certificate: not a right of a
+    /// user that it knows.
+    pub fn is_about_login(&self) -> bool {
+        self.kind == FaultKind::Refused && matches!(self.denied, None | Some(Denied::Login))
+    }
+
     /// Whether names are denied, of a key or a channel, and not a command.
     pub fn is_about_names(&self) -> bool {
         matches!(self.denied, Some(Denied::Key | Denied::Channel))

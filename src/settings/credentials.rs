@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::unistd::Uid;
 
@@ -17,7 +18,7 @@ use crate::store::address::Address;
 use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
-use crate::store::redis::locator::way::{Secrets, SentinelLogin};
+use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
@@ -48,14 +49,25 @@ impl SecretFile {
     }
 }
 
-/// Adds to each server's address what it lacks: passwords, and the issuers to trust. Reads no file
-/// that no address needs.
+/// Adds to each server's address what it lacks: passwords, and the issuers to trust. They are read
+/// again where a server refuses them.
 pub(super) fn attach(
     addresses: Vec<Address>,
     args: &NodeArgs,
     sources: &Sources,
 ) -> Result<Vec<Way>, Failure> {
     let remotes: Vec<Remote> = addresses.into_iter().filter_map(Address::remote).collect();
+    let secrets = secrets(&remotes, args, sources)?;
+    let again: ReadSecrets = {
+        let (remotes, args, sources) = (remotes.clone(), args.clone(), sources.clone());
+        Arc::new(move || self::secrets(&remotes, &args, &sources).ok())
+    };
+    let way = |remote| Way::with(remote, secrets.clone(), Arc::clone(&again));
+    Ok(remotes.into_iter().map(way).collect())
+}
+
+/// Reads what the addresses lack, and no file that none of them needs.
+fn secrets(remotes: &[Remote], args: &NodeArgs, sources: &Sources) -> Result<Secrets, Failure> {
     let mut secrets = Secrets::default();
     if remotes.iter().any(Remote::is_tls) {
         secrets.trust = Some(trust(args)?);
@@ -66,8 +78,7 @@ pub(super) fn attach(
     if remotes.iter().any(Remote::has_sentinels) {
         secrets.sentinel = sentinel_login(args, sources)?;
     }
-    let way = |remote| Way::with(remote, &secrets);
-    Ok(remotes.into_iter().map(way).collect())
+    Ok(secrets)
 }
 
 /// Returns the certificate and its key. One of them without the other is refused.

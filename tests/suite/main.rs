@@ -55,6 +55,7 @@ mod redlock;
 mod remains;
 mod replicas;
 mod restarts;
+mod rotation;
 mod sentinel;
 mod servers;
 mod shared_places;

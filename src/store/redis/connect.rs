@@ -3,7 +3,7 @@
 //! TLS over TCP.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -15,6 +15,7 @@ use super::connection::{Connection, Hearing};
 use super::state::{ConnectionState, Effect};
 use super::stranger::{self, Silence};
 use crate::clock;
+use crate::lock::instant::Instant;
 use crate::secret::Secret;
 use crate::store::net::dial::{Stream, boxed, connect};
 use crate::store::net::tls::{Trust, no_tls};
@@ -37,7 +38,14 @@ pub struct Access {
     pub db: u32,
     /// Needed for TLS only.
     pub trust: Option<Trust>,
+    /// When the secrets were read.
+    pub read: Instant,
+    /// Makes it again, where files may have changed.
+    pub renew: Option<Renew>,
 }
+
+/// Makes an access again of what the files of its secrets say now; nothing if they cannot be read.
+pub type Renew = Arc<dyn Fn() -> Option<Access> + Send + Sync>;
 
 impl From<Endpoint> for Access {
     fn from(endpoint: Endpoint) -> Self {
@@ -47,6 +55,8 @@ impl From<Endpoint> for Access {
             password: None,
             db: 0,
             trust: None,
+            read: clock::now(),
+            renew: None,
         }
     }
 }
@@ -102,14 +112,24 @@ async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
     )
 }
 
+/// Time for which files of secrets are not read again.
+const JUST_READ: Duration = Duration::from_secs(1);
+
 /// Opens connections to one server.
 #[derive(Clone)]
 pub struct Connector {
-    access: Access,
+    access: Arc<Mutex<KnownAccess>>,
     dial: Dial,
     /// Whether a server that says nothing is looked at more closely.
     is_real: bool,
     silence: Arc<Silence>,
+}
+
+/// The access that the next connection uses.
+struct KnownAccess {
+    access: Access,
+    /// The state of the connection that was opened last.
+    last: watch::Receiver<ConnectionState>,
 }
 
 impl Connector {
@@ -123,8 +143,12 @@ impl Connector {
 
     /// The same, over streams that `dial` opens.
     pub fn over(access: Access, dial: Dial) -> Self {
-        Self {
+        let known = KnownAccess {
             access,
+            last: watch::channel(ConnectionState::default()).1,
+        };
+        Self {
+            access: Arc::new(Mutex::new(known)),
             dial,
             is_real: false,
             silence: Arc::default(),
@@ -132,12 +156,37 @@ impl Connector {
     }
 
     /// Opens a connection, within `time` by the caller's care. For the rest see
-    /// [`Connection::over`].
+    /// [`Connection::over`]. Where the server refuses what rlock shows to it, or refused it on the
+    /// connection before, the files are read again: a password or certificate may have been
+    /// replaced since.
+    pub(in crate::store) async fn open(
+        &self,
+        time: Duration,
+        limit: usize,
+        hearing: Option<Hearing>,
+    ) -> Result<Connection, Fault> {
+        // With TLS 1.3 a client learns only from the first reply that its certificate is refused.
+        let was_refused = |known: &KnownAccess| {
+            let last = known.last.borrow();
+            last.shut_out.as_ref().is_some_and(Fault::is_about_login)
+        };
+        if was_refused(&self.known()) {
+            self.read_again().await;
+        }
+        match self.reach(time, limit, hearing.clone()).await {
+            Err(fault) if fault.is_about_login() && self.read_again().await => {
+                self.reach(time, limit, hearing).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens a connection.
     ///
     /// A server that closed the last connection without a word must first say one on a connection
     /// of the plainest kind. So one that goes on closing them costs each caller one connection, and
     /// no request is sent to it that would have to be undone.
-    pub(in crate::store) async fn open(
+    async fn reach(
         &self,
         time: Duration,
         limit: usize,
@@ -172,21 +221,54 @@ impl Connector {
         limit: usize,
         hearing: Option<Hearing>,
     ) -> Result<Connection, Fault> {
-        let stream = (self.dial)(self.access.clone(), time).await?;
+        let access = self.access();
+        let stream = (self.dial)(access.clone(), time).await?;
         let state = Arc::default();
-        let opened = Connection::set_up(&self.access, stream, limit, hearing, &state).await;
+        let opened = Connection::set_up(&access, stream, limit, hearing, &state).await;
+        self.known().last = state.subscribe();
         if opened.is_err() && state.borrow().is_dumb() && self.leads_to_tls(time).await {
             return Err(stranger::tls());
         }
         opened
     }
 
+    /// Reads the files of the secrets again, unless they were just read. Returns whether it did.
+    async fn read_again(&self) -> bool {
+        let renew = {
+            let known = self.known();
+            let is_due = clock::now().since(known.access.read) > JUST_READ;
+            known.access.renew.clone().filter(|_| is_due)
+        };
+        let Some(renew) = renew else {
+            return false;
+        };
+        let again = Arc::clone(&renew);
+        // A file of a network may hang.
+        let Ok(Some(access)) = tokio::task::spawn_blocking(move || again()).await else {
+            return false;
+        };
+        self.known().access = Access {
+            renew: Some(renew),
+            ..access
+        };
+        true
+    }
+
+    fn access(&self) -> Access {
+        self.known().access.clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownAccess> {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the server, which closed a connection without a word, speaks TLS where none was
     /// asked for. The answer takes a part of `time` at most, and is remembered until the server
     /// speaks.
     pub(super) async fn leads_to_tls(&self, time: Duration) -> bool {
-        let is_plain = matches!(self.access.endpoint, Endpoint::Tcp { tls: false, .. });
-        let looks = || stranger::speaks_tls((self.dial)(self.access.clone(), time), time);
+        let access = self.access();
+        let is_plain = matches!(access.endpoint, Endpoint::Tcp { tls: false, .. });
+        let looks = || stranger::speaks_tls((self.dial)(access.clone(), time), time);
         self.silence
             .is_of_tls(async { is_plain && self.is_real && looks().await })
             .await

@@ -7,27 +7,34 @@ use std::time::Duration;
 
 use super::answer::Location;
 use super::{Cluster, Locator, Sentinels, ServerAt};
+use crate::clock;
+use crate::lock::instant::Instant;
 use crate::secret::Secret;
 use crate::store::net::tls::Trust;
 use crate::store::redis::address::{Endpoint, HostKind, Remote};
-use crate::store::redis::connect::{Access, Connector};
+use crate::store::redis::connect::{Access, Connector, Renew};
 
 /// Returns what opens connections to the server that is named.
 pub type Connect = Arc<dyn Fn(Access) -> Connector + Send + Sync>;
 
+/// Reads the secrets again; nothing if that fails.
+pub type ReadSecrets = Arc<dyn Fn() -> Option<Secrets> + Send + Sync>;
+
 /// How to reach a node's server.
 #[derive(Clone)]
 pub struct Way {
-    /// The address, with the password from whichever source.
+    /// The address.
     pub remote: Remote,
-    /// User and password at the sentinels.
-    pub sentinel: SentinelLogin,
-    /// Needed for TLS only.
-    pub trust: Option<Trust>,
+    /// The secrets that the address lacks.
+    secrets: Secrets,
+    /// When they were read.
+    since: Instant,
+    /// Reads them again.
+    read: Option<ReadSecrets>,
 }
 
 /// The secrets of all nodes, for addresses that lack them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Secrets {
     /// Password at the servers.
     pub password: Option<Secret>,
@@ -49,18 +56,21 @@ pub struct SentinelLogin {
 impl Way {
     /// The way to `remote`, as far as the address tells it.
     pub fn new(remote: Remote) -> Self {
-        Self::with(remote, &Secrets::default())
+        Self {
+            remote,
+            secrets: Secrets::default(),
+            since: clock::now(),
+            read: None,
+        }
     }
 
-    /// The way to `remote`, with the secrets that its address lacks.
-    pub fn with(remote: Remote, secrets: &Secrets) -> Self {
+    /// The way to `remote`, with the secrets that its address lacks. `read` reads them again.
+    pub fn with(remote: Remote, secrets: Secrets, read: ReadSecrets) -> Self {
         Self {
-            sentinel: secrets.sentinel.clone(),
-            trust: secrets.trust.clone().filter(|_| remote.is_tls()),
-            remote: Remote {
-                password: remote.password.or_else(|| secrets.password.clone()),
-                ..remote
-            },
+            remote,
+            secrets,
+            since: clock::now(),
+            read: Some(read),
         }
     }
 
@@ -74,15 +84,12 @@ impl Way {
     pub fn locator_over(&self, limit: Duration, connect: &Connect) -> Locator {
         let hosts = self.remote.hosts.iter().cloned();
         match &self.remote.kind {
-            HostKind::Server => Locator::fixed(connect(self.access(self.remote.hosts[0].clone()))),
+            HostKind::Server => {
+                let host = self.remote.hosts[0].clone();
+                Locator::fixed(connect(self.renewable(host, Self::access)))
+            }
             HostKind::Sentinel(service) => {
-                let SentinelLogin { user, password } = &self.sentinel;
-                let login = |host| Access {
-                    user: user.clone(),
-                    password: password.clone(),
-                    db: 0,
-                    ..self.access(host)
-                };
+                let login = |host| self.renewable(host, Self::login);
                 let sentinels = hosts.map(|host| (host.to_string(), connect(login(host))));
                 let server_at = self.server_at(connect);
                 Locator::Sentinel(Arc::new(Sentinels::new(
@@ -109,11 +116,12 @@ impl Way {
     fn server_at(&self, connect: &Connect) -> ServerAt {
         let (way, connect, tls) = (self.clone(), Arc::clone(connect), self.remote.is_tls());
         Box::new(move |Location { host, port }| {
-            connect(way.access(Endpoint::Tcp {
+            let endpoint = Endpoint::Tcp {
                 host: host.clone(),
                 port: *port,
                 tls,
-            }))
+            };
+            connect(way.renewable(endpoint, Self::access))
         })
     }
 
@@ -123,11 +131,42 @@ impl Way {
             user, password, db, ..
         } = self.remote.clone();
         Access {
-            endpoint,
+            user,
+            password: password.or_else(|| self.secrets.password.clone()),
+            db,
+            trust: self.secrets.trust.clone(),
+            ..endpoint.into()
+        }
+    }
+
+    /// Returns how to connect to the sentinel at `endpoint`.
+    fn login(&self, endpoint: Endpoint) -> Access {
+        let SentinelLogin { user, password } = self.secrets.sentinel.clone();
+        Access {
             user,
             password,
-            db,
-            trust: self.trust.clone(),
+            trust: self.secrets.trust.clone(),
+            ..endpoint.into()
+        }
+    }
+
+    /// Returns `access` to `endpoint`, which can be made again of what the files say by then.
+    fn renewable(&self, endpoint: Endpoint, access: fn(&Self, Endpoint) -> Access) -> Access {
+        let renew = self.read.clone().map(|read| -> Renew {
+            let (way, endpoint) = (self.clone(), endpoint.clone());
+            Arc::new(move || {
+                let secrets = read()?;
+                let way = Self {
+                    secrets,
+                    ..way.clone()
+                };
+                Some(access(&way, endpoint.clone()))
+            })
+        });
+        Access {
+            read: self.since,
+            renew,
+            ..access(self, endpoint)
         }
     }
 }
