@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, FromArgMatches, ValueEnum};
+use clap::{Arg, ArgMatches, FromArgMatches, ValueEnum};
 
 use super::help::with_texts;
 use super::subcommands::HeldArgs;
@@ -130,6 +130,14 @@ impl Command {
 pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
     let subcommand = words.get(1).cloned();
     let help = || help_for(subcommand.as_deref());
+    if let Some((typed, meant)) = long_behind_one_dash(&words) {
+        let line = format!(
+            "unexpected argument '{}' found; did you mean {meant}?; see {}",
+            escape::text(&typed),
+            help()
+        );
+        return Err(Failure::new(Outcome::Usage, line).into());
+    }
     let typed = words.clone();
     Parsed::read(definition(), words)
         .map(Some)
@@ -164,6 +172,52 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
             };
             Err(Failure::new(Outcome::Usage, line).into())
         })
+}
+
+/// Returns the first option of a subcommand whose long name was typed behind one dash, and the long
+/// option. As a short option it would mean something else: `-key` is the lock `ey`.
+fn long_behind_one_dash(words: &[OsString]) -> Option<(String, String)> {
+    let mut words = words.iter().map(|word| word.to_string_lossy());
+    let name = words.nth(1)?;
+    let mut words = words.take_while(|word| word != "--");
+    let mut whole = definition();
+    whole.build();
+    let subcommand = whole.find_subcommand(&*name)?;
+    let takes_value = |arg: &Arg| arg.get_action().takes_values();
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            // What follows the command's name is its own.
+            if name == "run" {
+                return None;
+            }
+            continue;
+        };
+        let (long, value) = option
+            .split_once('=')
+            .map_or((option, None), |(name, value)| (name, Some(value)));
+        let of_long = |name| {
+            subcommand
+                .get_arguments()
+                .find(|arg| arg.get_long() == Some(name))
+        };
+        let has_own_value = if let Some(long) = long.strip_prefix('-') {
+            value.is_some() || !of_long(long).is_some_and(takes_value)
+        } else if long.len() > 1 && of_long(long).is_some() {
+            return Some((format!("-{long}"), format!("--{long}")));
+        } else {
+            let of_short = |name| {
+                subcommand
+                    .get_arguments()
+                    .find(|arg| arg.get_short() == Some(name))
+            };
+            let takes = |name| of_short(name).is_some_and(takes_value);
+            option.find(takes).is_none_or(|at| at + 1 < option.len())
+        };
+        if !has_own_value {
+            words.next();
+        }
+    }
+    None
 }
 
 /// Takes the suggestions out of `error`, and returns the hint to print for the command line
@@ -336,6 +390,11 @@ mod tests {
             (args.argv, args.output.quiet),
             (vec!["-weird".into(), "-q".into()], false)
         );
+        let args = run(&["-n", "--ttl=5s", "-kkey", "--wait", "5s", "ls", "-key"]).unwrap();
+        assert_eq!(
+            (&*args.lock.keys, args.argv),
+            (&["key".to_owned()][..], vec!["ls".into(), "-key".into()])
+        );
     }
 
     #[test]
@@ -431,6 +490,17 @@ mod tests {
             ),
             (&["run", "true"], "--key <NAME>; see rlock run --help"),
             (&["release", "-k", "x"], "--token <TOKEN>; see"),
+            (
+                &["run", "-key=deploy", "true"],
+                "unexpected argument '-key' found; did you mean --key?; see rlock run --help",
+            ),
+            (&["run", "-key", "job", "true"], "did you mean --key?"),
+            (
+                &["run", "-nk", "job", "-node", "local", "true"],
+                "did you mean --node?",
+            ),
+            (&["run", "--ttl", "5s", "-shared", "true"], "--shared?"),
+            (&["inspect", "job", "-json"], "did you mean --json?"),
         ] {
             let refusal = refusal(words);
             assert!(refusal.contains(told), "{words:?}: {refusal}");
