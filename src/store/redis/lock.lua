@@ -27,8 +27,8 @@ local OP, KEY = ARGV[1], KEYS[1]
 -- ARGV[2] value, [3] TTL in ms, [4] fence hint in unix µs, [5] life of the fence counter in ms
 -- ARGV[6] minimum uptime in s with which this server grants; empty: the server's identity is not asked for
 -- ARGV[7] waiter, or empty: not queued, [8] its ticket, [9] life of the queue in ms
--- ARGV[10] '1' if this is the only node: it takes the upper end of the hint's range for every hint. A server that lost its
---   counter, or came back with an older one, is then above every fence that it gave. Several nodes take the hint, and so agree.
+-- ARGV[10] '1' if this is the only node: it takes its own clock for the hint. If it lost its counter, or came back with an older
+--   one, it is then above every fence that it gave. Several nodes take the client's, whatever their own clocks, and so agree.
 -- ARGV[11] tokens of outer rlocks, which run this client
 -- ARGV[12] token, [13] kind, [14] number of nodes, [15] index from which a free one is looked for
 -- ARGV[16] '1' if no other index will do. The token then moves there from the place that it has. If the index is taken, that
@@ -59,12 +59,10 @@ if OP == 'take' then
   local time = call('TIME')
   micros = time[1] * 1e6 + time[2]
 
-  -- c := max(c + 1, hint), the hint clamped to this server's clock ± 5 s: a client whose clock is far ahead must not exhaust the
-  -- counter. The counter is written first: if memory is short, this call fails and nothing is changed. Returns nil if the
-  -- counter is exhausted.
+  -- c := max(c + 1, hint). The counter is written first: if memory is short, this call fails and nothing is changed. Returns nil
+  -- if the counter is exhausted.
   next_fence = function()
-    local upper = micros + 5e6
-    local hint = ARGV[10] == '1' and upper or math.min(math.max(tonumber(ARGV[4]), micros - 5e6), upper)
+    local hint = ARGV[10] == '1' and micros or tonumber(ARGV[4])
     local fence = math.max((tonumber(call('GET', KEYS[2]) or 0) or 0) + 1, hint)
     if fence >= 2^52 then return end
     call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[5])
