@@ -84,8 +84,9 @@ impl Holding {
     }
 
     /// Records that node `node` has our key, with a fence counter of `counter` before that. While
-    /// the lease is to be kept, a node that joins with a counter above our fence joins unproven. The
-    /// other nodes are then asked at once, because their replies prove it.
+    /// the lease is to be kept, a node joins unproven whose counter is neither our fence nor lost:
+    /// it may have granted the lock to another client since. The other nodes are then asked at once,
+    /// because their replies prove it.
     pub(super) fn renewed(
         &mut self,
         node: usize,
@@ -93,8 +94,8 @@ impl Holding {
         until: Instant,
         counter: Counter,
     ) -> Option<Change> {
-        let is_above = counter.is_none_or(|counter| counter > self.fence.get());
-        if is_above && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
+        let may_have_granted = counter.is_none_or(|told| told != self.fence.get() && told != 0);
+        if may_have_granted && self.stage == Stage::Keeping && self.lease.wants_healing(node) {
             let now = clock::now();
             self.lease.admit(node, asked, until, now);
             for (other, upkeep) in self.upkeep.iter_mut().enumerate() {

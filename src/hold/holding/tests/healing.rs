@@ -72,6 +72,23 @@ fn a_complete_grant_in_between_ends_the_lease_once_the_healed_node_asks_for_proo
     });
 }
 
+/// A counter that was lost and is there again, though below our fence, is that of another grant:
+/// the other client's clock is behind.
+#[test]
+fn a_node_whose_counter_fell_joins_unproven_too() {
+    virtual_time::run(async {
+        let mut held = hold(3, |_| ()).await;
+        held.changes_until(5.0).await;
+        held.forget(2);
+        held.fake(2).counter = 50;
+        held.fake(2).breaks.notify_waiters();
+        // Another client had the first and the third node for a moment.
+        held.fake(0).key = None;
+        let changes = held.changes_until(6.0).await;
+        assert_eq!(lost(&changes), Some(Loss::Absent), "{changes:?}");
+    });
+}
+
 #[test]
 fn a_healed_node_never_counts_while_a_witness_is_silent() {
     virtual_time::run(async {
