@@ -39,7 +39,7 @@ local OP, KEY = ARGV[1], KEYS[1]
 --   {'held', type, length, marker, PTTL, members, 1 if the member is the one meant, a member's entry} |
 --   {'turn', waiter, ms left} | {'restarted'} | {'replica'} | {'exhausted'} | {'superseded', waiter}
 -- server is {uptime in s, run id, replication id} | {'forbidden', why} | {} if it was not asked
--- place is {rank or -1, unix time in µs, why the waiter cannot be queued, or empty}
+-- place is {rank or -1, ticket in unix µs of a client that enters the queue now, why the waiter cannot be queued, or empty}
 local server, micros, young, replica, next_fence
 if OP == 'take' then
   server = {}
@@ -466,8 +466,11 @@ if OP == 'take' then
   end
 
   local function reply(answer)
+    -- A client that enters now comes behind all others, also if the clock was set back since these came.
+    local last = try('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
+    local ticket = math.max(micros, (tonumber(last) or 0) + 1)
     -- No rank, or an error, is no number.
-    return {answer, server, {tonumber(waiter ~= '' and try('ZRANK', QUEUE, waiter)) or -1, whole(micros), refused}}
+    return {answer, server, {tonumber(waiter ~= '' and try('ZRANK', QUEUE, waiter)) or -1, whole(ticket), refused}}
   end
 
   -- The reply of a node that cannot grant now. The waiter came when it was told, so it has not stalled.

@@ -371,6 +371,21 @@ fn waiters_are_served_in_order_and_newcomers_after_them() {
 }
 
 #[test]
+fn a_newcomer_comes_behind_all_others_though_the_clock_was_set_back() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, waiter, newcomer] = [(); 3].map(|()| host.node());
+        grant(&holder, &claim_of(9)).await;
+        let mut early = waits(1);
+        let hour_ahead = u64::try_from(wall().0).unwrap() + 3_600_000_000;
+        early.ticket.as_mut().unwrap().number = hour_ahead;
+        waiter.acquire(&early).await;
+        let told = newcomer.acquire(&claim_of(2)).await.place.unwrap().now;
+        assert_eq!(told, hour_ahead + 1);
+    });
+}
+
+#[test]
 fn a_failed_attempt_keeps_its_place_and_one_that_leaves_passes_its_turn_on() {
     virtual_time::run(async {
         let host = Host::new();
