@@ -144,12 +144,32 @@ local function clock_ms()
   return time[1] * 1e3 + math.floor(time[2] / 1e3)
 end
 
-local now = clock_ms()
+-- The time by which the members' ends and the turns were written, and how far this server's clock is ahead of it: 0, unless the
+-- lock has moved here from another server of a cluster. Known after peek().
+local now, shift = clock_ms(), 0
 
 -- 2. The lock and its fence counter.
 
 -- Whether the lock has the form of Redisson's. Known after peek().
 local hashed
+
+local LEASES, HOLDERS = KEYS[3], KEYS[4]
+
+-- Returns the end of the member that lasts longest, if there is one.
+local function last_end() return call('ZREVRANGE', LEASES, 0, 0, 'WITHSCORES')[2] end
+
+-- Whether a text is the value of this token. The whole token and the space behind it are compared.
+local function is_of(text, token) return string.sub(text, 1, #token + 1) == token .. ' ' end
+
+-- The key ends with its last member, and its TTL moves to another server as a span of time. So if that end is over too early by
+-- this server's clock, the ends were written by another clock. A second is more than what one script takes.
+local function keep_time(left)
+  local early = now + left - (tonumber(last_end()) or now + left)
+  if left > 0 and early > 1000 then now, shift = now - early, early end
+end
+
+-- Lets a key end when a member does.
+local function expire(key, ends) call('PEXPIREAT', key, whole(ends + shift)) end
 
 -- Reads the lock without fetching more than 1 KiB of it: a hash, a list or a 512 MB string is foreign and must cost the server
 -- nothing. The value in a hash of ours is returned as a string is.
@@ -161,11 +181,10 @@ local function peek()
   hashed = size > 0 and size < 1025
   if hashed then return {'held', 'string', size, call('HGET', KEY, 'rlock'), left} end
   if kind ~= 'string' then return {'held', kind, 0, '', left} end
-  return {'held', kind, call('STRLEN', KEY), call('GETRANGE', KEY, 0, 1023), left}
+  local value = call('GETRANGE', KEY, 0, 1023)
+  if shift == 0 and is_of(value, 'rlock') and KEYS[3] then keep_time(left) end
+  return {'held', kind, call('STRLEN', KEY), value, left}
 end
-
--- Whether a text is the value of this token. The whole token and the space behind it are compared.
-local function is_of(text, token) return string.sub(text, 1, #token + 1) == token .. ' ' end
 
 -- Whether what peek() returned is the value of this token.
 local function ours(seen, token) return seen and seen[2] == 'string' and is_of(seen[4], token) end
@@ -208,7 +227,6 @@ local function counter()
 end
 
 -- 3. Members. One is over when its own end has passed.
-local LEASES, HOLDERS = KEYS[3], KEYS[4]
 
 -- Returns kind, number of nodes and longest TTL, if what peek() returned is a marker.
 local function marker(seen)
@@ -227,9 +245,6 @@ local function member(token)
   if ends and tonumber(ends) >= now then return entry(token) end
 end
 
--- Returns the end of the member that lasts longest, if there is one.
-local function last_end() return call('ZREVRANGE', LEASES, 0, 0, 'WITHSCORES')[2] end
-
 -- The lock ends with its last member, whichever that is. Without a member it is deleted, unless some were evicted.
 local function span()
   local ends = last_end()
@@ -237,7 +252,7 @@ local function span()
     if call('HLEN', HOLDERS) == 0 then call('DEL', KEY) end
     return
   end
-  for _, key in ipairs({KEY, LEASES, HOLDERS}) do call('PEXPIREAT', key, ends) end
+  for _, key in ipairs({KEY, LEASES, HOLDERS}) do expire(key, ends) end
 end
 
 local function take_out(token)
@@ -267,7 +282,7 @@ end
 -- Extends a member's lease. PEXPIREAT comes first: a server that is out of memory does it, and then the rest of this script.
 local function extend(token, ttl)
   local ends = now + ttl
-  call('PEXPIREAT', KEY, whole(math.max(ends, tonumber(last_end()) or 0)))
+  expire(KEY, math.max(ends, tonumber(last_end()) or 0))
   call('ZADD', LEASES, whole(ends), token)
   span()
 end
@@ -662,7 +677,7 @@ if OP == 'release' or OP == 'park' then
     if index and (ARGV[10] ~= '' or not is_of(value, 'broken ' .. token)) then
       local ends = now + ARGV[7]
       -- A server that is out of memory does what follows a write that needs none.
-      call('PEXPIREAT', KEY, whole(math.max(ends, last_end())))
+      expire(KEY, math.max(ends, last_end()))
       call('ZADD', LEASES, whole(ends), token)
       try('HSET', HOLDERS, token, index .. ' ' .. fence .. ' ' .. ARGV[8])
       if tonumber(ARGV[9]) > tonumber(longest) then
@@ -910,6 +925,6 @@ if OP == 'observe' then
   end
   local told = try('GETRANGE', KEYS[7], 0, 2047)
   local known = function(text) return type(text) == 'string' and text or '' end
-  return {seen or {}, members, known(fence), queued, more, known(told), whole(now)}
+  return {seen or {}, members, known(fence), queued, more, known(told), whole(now + shift)}
 end
 return {err = 'ERR lock.lua knows no operation of this name'}

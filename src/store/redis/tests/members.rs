@@ -221,6 +221,70 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
     });
 }
 
+/// Sets the members' ends as if the lock had just come from a server whose clock is 20 s behind.
+/// MIGRATE takes them along as they are, and each key's TTL as the ms that it has left.
+fn moved_from_a_clock_behind(host: &Host, members: [&Claim; 2]) {
+    let leases = derived(Derived::Leases);
+    for token in members.map(|claim| claim.token.to_string()) {
+        let score = host.by_hand(&["ZSCORE", &leases, &token]);
+        let end: u64 = score.lines().last().unwrap().parse().unwrap();
+        host.by_hand(&["ZADD", &leases, &(end - 20_000).to_string(), &token]);
+    }
+}
+
+/// With and without the script, which the target of a move may not have.
+#[test]
+fn members_that_moved_to_a_clock_ahead_end_when_they_would_have_ended() {
+    for flushed in [false, true] {
+        virtual_time::run(async move {
+            let host = Host::new();
+            let node = host.node();
+            let (one, two) = (slot(1), slot(2));
+            let (fence, index) = grant(&node, &one).await;
+            grant(&node, &two).await;
+            pass(15_000).await;
+            moved_from_a_clock_behind(&host, [&one, &two]);
+            assert!(!is_granted(&node, &slot(1)).await, "both are held");
+            for _ in 0..3 {
+                if flushed {
+                    host.by_hand(&["SCRIPT", "FLUSH"]);
+                }
+                let renewed = node.keep(&renewal(&one, fence, index)).await;
+                assert!(matches!(renewed, Renewal::Renewed(..)), "{renewed:?}");
+                assert_eq!(host.get("job").unwrap().1, 30_000);
+                pass(4_999).await;
+            }
+            assert!(
+                !is_granted(&node, &slot(2)).await,
+                "two's lease is not over"
+            );
+            pass(4).await;
+            assert_eq!(grant(&node, &slot(2)).await.1, 2, "two's place");
+            assert_eq!(host.get("job").unwrap().1, 30_000, "its last member");
+        });
+    }
+}
+
+#[test]
+fn the_lock_ends_with_its_last_member_when_one_leaves_without_the_script() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (early, late) = (slot(1), slot(2));
+        let (fence, index) = grant(&node, &early).await;
+        pass(10_000).await;
+        grant(&node, &late).await;
+        host.by_hand(&["SCRIPT", "FLUSH"]);
+        assert!(matches!(
+            release(&node, &late).await,
+            ReleaseReply::Released
+        ));
+        assert_eq!(host.get("job").unwrap().1, 20_000);
+        let renewed = node.keep(&renewal(&early, fence, index)).await;
+        assert!(matches!(renewed, Renewal::Renewed(..)), "{renewed:?}");
+    });
+}
+
 #[test]
 fn each_slot_has_one_holder_and_is_free_again_when_it_leaves() {
     virtual_time::run(async {
