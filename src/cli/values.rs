@@ -162,11 +162,11 @@ mod tests {
         assert!(token(&both).unwrap_err().contains("several locks"));
         assert!(fence("7,8").unwrap_err().contains("several locks"));
         assert_eq!(fence("7"), Ok(Fence::new(7).unwrap()));
-        for text in ["", "0", "x", "4503599627370496"] {
+        for text in ["", "0", "x", "9223372036854775808"] {
             assert!(
                 fence(text)
                     .unwrap_err()
-                    .contains("from 1 to 4503599627370495"),
+                    .contains("from 1 to 9223372036854775807"),
                 "{text}"
             );
         }

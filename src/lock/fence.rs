@@ -7,18 +7,18 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A fence, below 2⁵² so that it stays exact in a Lua number (`c + 1 == c` at 2⁵³).
+/// A fence, below 2⁶³ as the numbers of every store are. A store may end earlier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Fence(u64);
 
 impl Fence {
     /// One above the largest fence.
-    pub const LIMIT: u64 = 1 << 52;
+    pub const LIMIT: u64 = 1 << 63;
 
     /// The least fence.
     pub const FIRST: Self = Self(1);
 
-    /// Returns the fence, or `None` for zero and for numbers that no counter may reach.
+    /// Returns the fence, or `None` for zero and for numbers that no counter reaches.
     pub fn new(number: u64) -> Option<Self> {
         (1..Self::LIMIT).contains(&number).then_some(Self(number))
     }

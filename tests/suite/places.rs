@@ -289,7 +289,7 @@ fn a_fence_counter_that_cannot_be_one_is_named_and_left_alone() {
     for content in [
         "a fence around the garden\n",
         "-1\n",
-        "4503599627370495\n",
+        "9223372036854775807\n",
         "99999999999999999999999\n",
     ] {
         std::fs::write(&counter, content).expect("the counter");

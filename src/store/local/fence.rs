@@ -12,7 +12,7 @@ use crate::store::{Fault, FaultKind};
 /// The counter's file name. No key has it: a leading dot is encoded.
 const NAME: &str = ".fence";
 
-/// Longest content that is read, in bytes: 2⁵² has 16 digits.
+/// Longest content that is read, in bytes: 2⁶³ has 19 digits.
 const LONGEST: usize = 32;
 
 /// Number of tries to lock the counter. It is held for microseconds, unless by a process that is
@@ -69,7 +69,7 @@ fn after(file: &LockFile, now: u64) -> Result<Fence, Fault> {
     };
     let exhausted = || {
         unfit(format!(
-            "{path} says {previous}, and fences end below 2^52; {remedy}"
+            "{path} says {previous}, and fences end below 2^63; {remedy}"
         ))
     };
     Fence::after(previous, now).ok_or_else(exhausted)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::script::{self, FREE, FREE_MEMBER, LOCK, Script};
+use crate::lock::fence::Fence;
 use crate::lock::last::{Note, RUN_LIFE};
 use crate::lock::messages::Claim;
 use crate::lock::mode::Mode;
@@ -26,6 +27,9 @@ pub(super) const QUEUE_LIFE: Duration = Duration::from_secs(600);
 /// Number of arguments of a call, and their length in bytes, for which room is made in advance.
 const ARGUMENTS: usize = 40;
 const ARGUMENTS_LENGTH: usize = 1024;
+
+/// One above the largest fence of a script. A number in Lua is exact below 2⁵³ only (`c + 1 == c`).
+const FENCE_LIMIT: u64 = 1 << 52;
 
 /// The derived keys of `lock.lua`, in their order. An operation takes the first ones, as many as it
 /// reads: a server of a cluster that has only some of them refuses the call.
@@ -113,6 +117,18 @@ pub(super) fn flag(is_set: bool) -> &'static str {
 /// Returns the waiter's entry in the queue; empty if there is no waiter.
 pub(super) fn in_queue(waiter: Option<&Waiter>) -> String {
     waiter.map_or_else(String::new, Waiter::to_string)
+}
+
+/// Returns the fence that a script is sent. No script has granted one above the limit, but a user can
+/// type it (`renew --fence`).
+pub(super) fn fence_sent(fence: Fence) -> u64 {
+    fence.get().min(FENCE_LIMIT - 1)
+}
+
+/// Returns the fence that a script told as `text`, if it is one.
+pub(super) fn fence_told(text: &str) -> Option<Fence> {
+    let number = text.parse().ok().filter(|number| *number < FENCE_LIMIT)?;
+    Fence::new(number)
 }
 
 pub(super) fn fence_life(term: Term) -> u64 {
@@ -245,7 +261,7 @@ pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
         return;
     };
     command
-        .arg(format!("{:016}", entry.fence.get()))
+        .arg(format!("{:016}", fence_sent(entry.fence)))
         .arg(entry.token.to_string())
         .arg(entry.run.json());
     let life = [is_run.then_some(RUN_LIFE), *success]

@@ -55,7 +55,7 @@ use crate::lock::token::Token;
 use crate::store::redis::names::{Derived, Names};
 use crate::text::duration::millis;
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
-use call::{fence_life, flag, in_queue, of_script, on_keys, on_lock};
+use call::{fence_life, fence_sent, flag, in_queue, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
 use listeners::Words;
 use pool::Pool;
@@ -173,7 +173,7 @@ impl RedisNode {
             .arg(heal.details.value(*token))
             .arg(millis(term.ttl()));
         command
-            .arg(fence.get())
+            .arg(fence_sent(*fence))
             .arg(fence_life(*term))
             .arg(in_queue(heal.waiter.as_ref()));
         command.arg(
@@ -288,7 +288,7 @@ impl Node for RedisNode {
         command
             .arg(&token)
             .arg(ttl)
-            .arg(fence.get())
+            .arg(fence_sent(*fence))
             .arg(fence_life(*term))
             .arg(&index);
         let mut least = if mode.has_members() {

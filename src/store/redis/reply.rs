@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 
+use super::call::fence_told;
 use super::error::NAME_THE_PRIMARY;
 use crate::lock::blocker::Blocker;
 use crate::lock::blocker::Reservation;
 use crate::lock::details::LARGEST_VALUE;
-use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::last::Record;
 use crate::lock::lease::Revoked;
@@ -60,7 +60,7 @@ fn vote(answer: &Value, until: Instant) -> Option<Vote> {
                 .filter(|index| *index <= MOST_SLOTS)?;
             Vote::Granted {
                 until,
-                fence: Fence::new(fence.parse().ok()?)?,
+                fence: fence_told(fence)?,
                 index,
             }
         }
@@ -337,10 +337,7 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     }
     let members = u64::try_from(number).ok()?;
     // A value that is no counter counts as none: observing it changes nothing for the lock.
-    let fence = std::str::from_utf8(bulk(fence)?)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .and_then(Fence::new);
+    let fence = std::str::from_utf8(bulk(fence)?).ok().and_then(fence_told);
     let now = text(now)?.parse().ok()?;
     let last = Record::read(
         &String::from_utf8_lossy(bulk(last).filter(|last| last.len() <= LARGEST_RECORD)?),
@@ -427,6 +424,7 @@ impl fmt::Write for First {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::fence::Fence;
 
     fn words(words: &[&str]) -> Vec<Value> {
         words
@@ -532,6 +530,23 @@ mod tests {
             ]))
         };
         assert!(acquired("granted") && !acquired("held") && !acquired("turn"));
+    }
+
+    #[test]
+    fn a_fence_that_no_script_gives_is_no_answer() {
+        let now = Instant::from_nanos(0);
+        let place = [vec![Value::Int(0)], words(&["1", ""])].concat();
+        let granted = |fence: &str| {
+            let parts = [words(&["granted", fence, "0"]), Vec::new(), place.clone()];
+            answer(
+                &Value::Array(parts.into_iter().map(Value::Array).collect()),
+                now,
+            )
+        };
+        assert!(granted("4503599627370495").is_ok());
+        for fence in ["0", "4503599627370496", "9007199254740993", "-1", "1e9", ""] {
+            assert!(granted(fence).is_err(), "{fence}");
+        }
     }
 
     #[test]
