@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::exit::Outcome;
 use crate::job::signals::spawn_thread;
 use crate::lock::key::{Key, Keys};
-use crate::text::file_stem;
+use crate::text::{escape, file_stem};
 
 const HELD: Gauge = Gauge::new(
     "rlock_held",
@@ -298,11 +298,12 @@ pub fn labels(pairs: &[(&str, &str)]) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
+/// Escapes a label for its reader, who may be at a terminal, and then for the format. Its own
+/// backslashes are doubled, so that no two names become one label.
 fn escaped(value: &str) -> String {
-    value
+    escape::text(&value.replace('\\', "\\\\"))
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -458,6 +459,16 @@ mod tests {
 
     #[test]
     fn a_label_cannot_end_before_its_end() {
-        assert_eq!(labels(&[("key", "a\"} 1\nb\\")]), r#"{key="a\"} 1\nb\\"}"#);
+        assert_eq!(
+            labels(&[("key", "a\"} 1\nb\\")]),
+            r#"{key="a\"} 1\\nb\\\\"}"#
+        );
+    }
+
+    #[test]
+    fn a_label_acts_on_no_terminal_and_is_no_other_names() {
+        let hostile = labels(&[("key", "\x1b]0;x\x07\u{9b}\u{202e}")]);
+        assert!(!hostile.contains(['\x1b', '\x07', '\u{9b}', '\u{202e}']));
+        assert_ne!(labels(&[("key", "\x1b")]), labels(&[("key", r"\x1b")]));
     }
 }

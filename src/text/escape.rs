@@ -83,12 +83,16 @@ pub fn json(written: &str) -> String {
         })
 }
 
-/// Whether it is a directional mark, a line or paragraph separator, an invisible joiner or a tag.
+/// Whether it directs, breaks or joins a line, or is invisible: a name could look like another one
+/// (Unicode, `Default_Ignorable_Code_Point`, and the separators and annotations).
 fn acts_on_the_line(c: char) -> bool {
     matches!(
         c,
-        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -105,6 +109,16 @@ mod tests {
         );
         assert_eq!(bytes(b"ok\xff\x00"), "ok\\xff\\x00");
         assert_eq!(text("größe 漢字"), "größe 漢字");
+    }
+
+    #[test]
+    fn no_name_looks_like_another_one_by_what_is_invisible() {
+        for c in "\u{ad}\u{115f}\u{3164}\u{17b5}\u{180e}\u{fe0f}\u{200b}\u{e0100}".chars() {
+            assert_eq!(
+                text(&format!("job{c}")),
+                format!("job\\u{{{:x}}}", u32::from(c))
+            );
+        }
     }
 
     #[test]

@@ -179,6 +179,28 @@ fn what_is_foreign_is_shown_as_such_and_nothing_raw_reaches_the_terminal() {
     assert_eq!(foreign, [Some(true), Some(true), Some(true), Some(false)]);
 }
 
+/// A client that may write one key chooses a lock's name, too.
+#[test]
+fn no_name_on_the_server_reaches_a_terminal_raw_in_any_format() {
+    let server = Server::start();
+    let name = "a\x1b[2J\x1b]0;p\x07\u{9b}b\u{202e}\n";
+    server.cli(&["SET", &format!("rlock:fence:{{{name}}}:{name}"), "5"]);
+    server.cli(&["SET", name, "6b29fc40-ca47-4067-b31d-00dd010662da {}"]);
+    for format in ["table", "json", "openmetrics"] {
+        let told = inspect(&server.url())
+            .args(["--format", format])
+            .finish()
+            .code(0);
+        let shown = told.stdout.join("\n") + &told.stderr;
+        assert!(
+            shown.contains("[2J"),
+            "{format}: the lock is missing in {shown}"
+        );
+        let raw = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!shown.contains(raw), "{format}: {shown:?}");
+    }
+}
+
 #[test]
 fn all_locks_and_patterns_are_found_with_scan_and_never_with_keys() {
     let server = Server::start();
