@@ -120,8 +120,23 @@ struct Job<'a> {
     folder: tempfile::TempDir,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn of(server: &'a Server) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { server, folder }
+    }
+
     fn step(&self, script: &str, state: &[(String, String)]) -> Output {
+        self.step_with(script, state, &[])
+    }
+
+    /// The same with further inputs.
+    fn step_with(
+        &self,
+        script: &str,
+        state: &[(String, String)],
+        further: &[(&str, &str)],
+    ) -> Output {
         let mut command = Command::new("node");
         command
             .arg(contrib("github-action").join(script))
@@ -143,7 +158,9 @@ impl Job<'_> {
             ("MAX-HOLD", "5"),
             ("RLOCK", RLOCK),
         ];
-        command.envs(inputs.map(|(name, value)| (format!("INPUT_{name}"), value.to_owned())));
+        for (name, value) in inputs.iter().chain(further) {
+            command.env(format!("INPUT_{name}"), value);
+        }
         command.env("RLOCK_CONFIG", "none");
         command.envs(
             state
@@ -169,10 +186,7 @@ fn the_action_holds_its_lock_from_its_step_to_the_end_of_the_job() {
         return;
     }
     let server = Server::start();
-    let job = Job {
-        server: &server,
-        folder: tempfile::tempdir().expect("a folder"),
-    };
+    let job = Job::of(&server);
     let first = job.step("main.js", &[]);
     assert!(
         first.status.success(),
@@ -207,18 +221,11 @@ fn the_action_holds_its_lock_from_its_step_to_the_end_of_the_job() {
         std::mem::replace(&mut before, left()) < before
     });
     assert!(server.cli(&["GET", "deploy"]).starts_with(&token));
-    let other = Job {
-        server: &server,
-        folder: tempfile::tempdir().expect("a folder"),
-    };
+    let other = Job::of(&server);
     let busy = other.step("main.js", &[]);
-    assert_eq!(
-        busy.status.code(),
-        Some(75),
-        "{}",
-        String::from_utf8_lossy(&busy.stderr)
-    );
-    assert!(String::from_utf8_lossy(&busy.stderr).contains("job 7"));
+    let told = String::from_utf8_lossy(&busy.stdout);
+    assert_eq!(busy.status.code(), Some(75), "{told}");
+    assert!(told.contains("job 7"));
     assert!(
         other
             .step("post.js", &other.told("GITHUB_STATE"))
@@ -235,9 +242,87 @@ fn the_action_holds_its_lock_from_its_step_to_the_end_of_the_job() {
     let lost = job.step("post.js", &state);
     assert_eq!(lost.status.code(), Some(1));
     assert!(
-        String::from_utf8_lossy(&lost.stdout)
-            .starts_with("::error::rlock: deploy was not released")
+        String::from_utf8_lossy(&lost.stdout).contains("\n::error::rlock: deploy was not released")
     );
+}
+
+/// A pull request's title or an event of the API may become a key.
+#[test]
+fn the_action_writes_no_line_for_an_input_and_shows_no_secret() {
+    if !has("node") {
+        return;
+    }
+    let server = Server::with(&["--requirepass", "hunter2"]);
+    let evil = "x\nBASH_ENV=/tmp/evil";
+    let of_password = "redis://ci:hunter2@127.0.0.1:1,redis://h";
+    for (name, value) in [
+        ("KEY", evil),
+        ("NODE", evil),
+        ("NOTE", "x\r::set-output name=y::z"),
+        ("PASSWORD", "x\u{85}y"),
+        ("NODE", of_password),
+    ] {
+        let job = Job::of(&server);
+        let refused = job.step_with("main.js", &[], &[(name, value)]);
+        assert_eq!(refused.status.code(), Some(64), "{name}");
+        let told = String::from_utf8_lossy(&refused.stdout);
+        assert!(
+            told.starts_with("::error::rlock: ") && told.lines().count() == 1,
+            "{told}"
+        );
+        assert!(!told.contains("hunter2"), "{told}");
+        assert!(job.told("GITHUB_ENV").is_empty() && job.told("GITHUB_STATE").is_empty());
+    }
+
+    let job = Job::of(&server);
+    let inputs = [("PASSWORD", "hunter2"), ("NOTE", "##[stop-commands]x")];
+    let first = job.step_with("main.js", &[], &inputs);
+    let told = String::from_utf8_lossy(&first.stdout);
+    assert!(first.status.success(), "{told}");
+    let state = job.told("GITHUB_STATE");
+    let of = |wanted: &str| {
+        let found = state.iter().find(|(name, _)| name == wanted);
+        found.expect("a line of the state").1.clone()
+    };
+    assert!(
+        told.lines()
+            .any(|line| line == format!("::add-mask::{}", of("token"))),
+        "{told}"
+    );
+    let renewer = std::fs::read(format!("/proc/{}/environ", of("renewer"))).expect("the renewer");
+    assert!(!String::from_utf8_lossy(&renewer).contains("hunter2"));
+    assert!(
+        job.told("GITHUB_ENV")
+            .iter()
+            .all(|(_, value)| !value.contains("hunter2"))
+    );
+    let left = || {
+        server
+            .cli(&["-a", "hunter2", "PTTL", "deploy"])
+            .parse::<i64>()
+            .expect("a number")
+    };
+    let mut before = left();
+    eventually("it is renewed", || {
+        std::mem::replace(&mut before, left()) < before
+    });
+
+    // What rlock says of another job is no command of this one's.
+    let busy = Job::of(&server).step_with("main.js", &[], &inputs);
+    let told = String::from_utf8_lossy(&busy.stdout);
+    let (stop, told) = told.split_once('\n').expect("lines");
+    let resume = format!(
+        "::{}::",
+        stop.strip_prefix("::stop-commands::").expect("a command")
+    );
+    let note = told.find("##[stop-commands]x").expect("the note");
+    assert!(
+        busy.status.code() == Some(75) && told.find(&resume).is_some_and(|end| note < end),
+        "{told}"
+    );
+
+    assert!(job.step_with("post.js", &state, &inputs).status.success());
+    assert_eq!(server.cli(&["-a", "hunter2", "EXISTS", "deploy"]), "0");
 }
 
 /// Looks at README and the pages that the package has of `docs/`. Notes for contributors link into
