@@ -198,7 +198,7 @@ impl Holdings {
         }
     }
 
-    /// Removes our queue entries from nodes that gave no vote; see [`Holding::leave_queue`].
+    /// Leaves the queues of nodes that gave no vote; see [`Holding::leave_queue`].
     pub async fn leave_queues(&self) {
         join_all(self.held.iter().map(Holding::leave_queue)).await;
     }

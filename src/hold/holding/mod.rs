@@ -376,8 +376,9 @@ impl Holding {
         }
     }
 
-    /// Removes our queue entry from nodes that gave no vote. `run` does this with its first
-    /// renewal; `acquire` never renews.
+    /// Removes our queue entry from nodes that gave no vote, and waits until each node will get what
+    /// it was sent, undone attempts included, though rlock exits. `acquire` needs it, which exits
+    /// without a renewal.
     pub async fn leave_queue(&self) {
         if let Some(ticket) = self.claim.ticket.as_ref().filter(|_| self.nodes.len() > 1) {
             let left = |_, there: &dyn Node| Some(there.queue()?.leave(&ticket.waiter));
@@ -385,6 +386,7 @@ impl Holding {
                 .ask(super::STRAGGLERS, left, |_, ()| Ok(false))
                 .await;
         }
+        settle(&self.nodes, super::STRAGGLERS).await;
     }
 
     /// Gives the lock back, and leaves `remains`: compare-and-delete on every node.

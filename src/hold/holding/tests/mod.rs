@@ -41,6 +41,8 @@ struct Fake {
     calls: Rc<tokio::sync::Notify>,
     healed: u32,
     renewed: u32,
+    /// How often it was waited for to get what it was sent.
+    settled: u32,
     /// When it was asked anything.
     asked: Vec<Instant>,
 }
@@ -222,6 +224,11 @@ impl Node for FakeNode {
 
     fn queue(&self) -> Option<&dyn Queue> {
         Some(self)
+    }
+
+    fn settled(&self, _limit: Duration) -> Pending<bool> {
+        self.fake.borrow_mut().settled += 1;
+        Box::pin(std::future::ready(true))
     }
 }
 

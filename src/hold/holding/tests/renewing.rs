@@ -82,6 +82,15 @@ fn a_node_that_is_gone_for_long_is_asked_less_and_less() {
 }
 
 #[test]
+fn who_exits_without_a_renewal_waits_until_the_nodes_will_get_what_they_were_sent() {
+    virtual_time::run(async {
+        let held = hold(3, |_| ()).await;
+        held.holding.leave_queue().await;
+        assert!((0..3).all(|node| held.fake(node).settled == 1));
+    });
+}
+
+#[test]
 fn a_release_waits_for_no_node_that_hangs() {
     virtual_time::run(async {
         let held = hold(5, |_| ()).await;
