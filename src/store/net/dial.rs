@@ -21,6 +21,7 @@ use tokio::net::{TcpStream, lookup_host};
 
 use crate::clock;
 use crate::store::{Fault, FaultKind};
+use crate::text::duration::show_rounded;
 use crate::text::escape;
 
 /// Longest time that an address has for itself.
@@ -73,13 +74,30 @@ pub(in crate::store) async fn connect(
     port: u16,
     limit: Duration,
 ) -> Result<TcpStream, Fault> {
-    let found = lookup_host((host, port)).await;
-    let found =
-        found.map_err(|error| cannot_connect(&error).with_remedy("check the name in --node"))?;
-    let addresses: Vec<SocketAddr> = found.take(MOST).collect();
+    let addresses = look_up(host, limit, lookup_host((host, port))).await?;
     let made = race(&addresses, head_start(limit, addresses.len())).await;
     made.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
         .map_err(|error| cannot_connect(&error))
+}
+
+/// Returns the addresses that `lookup` finds for `host`. It gets the most of `limit`: what is left
+/// lets the caller hear that the name was what took so long.
+async fn look_up(
+    host: &str,
+    limit: Duration,
+    lookup: impl Future<Output = io::Result<impl Iterator<Item = SocketAddr>>>,
+) -> Result<Vec<SocketAddr>, Fault> {
+    let limit = limit / 10 * 9;
+    let found = clock::until(clock::now() + limit, lookup).await;
+    let found = found.ok_or_else(|| {
+        let (host, limit) = (escape::text(host), show_rounded(limit));
+        let why = format!("looking up {host} took more than {limit}");
+        let remedy = "see /etc/resolv.conf, and whether its name servers answer";
+        Fault::new(FaultKind::Unavailable, why).with_remedy(remedy)
+    })?;
+    let found =
+        found.map_err(|error| cannot_connect(&error).with_remedy("check the name in --node"))?;
+    Ok(found.take(MOST).collect())
 }
 
 /// Time that an address has for itself: the last of `count` begins in the first half of `limit`.
@@ -146,12 +164,28 @@ mod tests {
         (listener, std::iter::from_fn(fill).collect())
     }
 
-    fn raced(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    fn done<T>(work: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()
             .unwrap();
-        runtime.block_on(race(addresses, Duration::from_millis(20)))
+        runtime.block_on(work)
+    }
+
+    fn raced(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+        done(race(addresses, Duration::from_millis(20)))
+    }
+
+    #[test]
+    fn a_name_that_is_not_looked_up_in_time_is_told() {
+        let never = std::future::pending::<io::Result<std::vec::IntoIter<SocketAddr>>>();
+        let fault = done(look_up("redis4", Duration::from_millis(100), never)).unwrap_err();
+        assert_eq!(fault.why, "looking up redis4 took more than 90ms");
+        assert!(
+            fault
+                .remedy
+                .is_some_and(|remedy| remedy.contains("resolv.conf"))
+        );
     }
 
     #[test]
