@@ -101,7 +101,7 @@ PWR\t''
 SYS\t''"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -144,7 +144,7 @@ json\t'An object: key, token, fence, slot, `ttl_ms` (how long the lock is certai
 token\t'The token alone'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -172,7 +172,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l sentinel-password-
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -199,7 +199,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l sentinel-passwor
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -222,7 +222,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l sentinel-password-
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -250,7 +250,7 @@ openmetrics\t'Gauges'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -276,7 +276,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l sentinel-password-
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -303,7 +303,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ttl -d 'The lease
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l restart-guard -d 'The restart guard you plan to use, as for run' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
@@ -319,7 +319,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand config" -s k -l key -d 'A lo
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l config -d 'Read this configuration file alone; none: read no file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
-json\t'One JSON object a line: ts (unix ms), level, event, key, message'
+json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'
 journal\t'Text behind the level that systemd\'s journal reads: `<4>rlock: …`'"
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l progress -d 'How to tell what takes longer than a second: one line that is redrawn, or plain lines' -r -f -a "auto\t'The line on a terminal, plain lines in CI, else nothing'
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'

@@ -152,7 +152,7 @@ impl Cover {
             Change::Shielded(_) => deadline.map(JobEvent::Shielded),
             Change::Lost(how) => return (Some(JobEvent::Lost(how)), Some(lock)),
             Change::Unshielded => Some(JobEvent::Unshielded),
-            Change::Trouble(..) | Change::Refused(..) => None,
+            Change::Trouble(..) | Change::Refused(..) | Change::Failing { .. } => None,
         };
         (event, None)
     }
@@ -246,6 +246,11 @@ pub(super) fn report_change(report: &Reporter, change: &Change) {
             why: &fault.why,
         }),
         Change::Refused(node, fault) => report.say(&Event::Refused { node, fault }),
+        Change::Failing { since, left, why } => report.say(&Event::RenewalsFail {
+            since: *since,
+            left: *left,
+            why,
+        }),
         Change::Lost(_) | Change::Shielded(_) | Change::Unshielded => {}
     }
 }

@@ -178,7 +178,10 @@ impl Holdings {
                 self.leases.lost(lock, *loss);
                 None
             }
-            Change::Trouble(..) | Change::Refused(..) | Change::Unshielded => None,
+            Change::Trouble(..)
+            | Change::Refused(..)
+            | Change::Failing { .. }
+            | Change::Unshielded => None,
         };
         Changed {
             lock,

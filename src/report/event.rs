@@ -57,6 +57,12 @@ pub enum Event<'a> {
     Renewed { left: Duration },
     /// A renewal failed at one node and is repeated.
     RenewalFailed { node: &'a str, why: &'a str },
+    /// No majority has renewed the lock for a time, and it is lost after another.
+    RenewalsFail {
+        since: Duration,
+        left: Duration,
+        why: &'a str,
+    },
     /// A lock that was kept while another was waited for is lost. All are released, and the wait
     /// begins anew.
     LostWhileWaiting,
@@ -230,6 +236,16 @@ impl Event<'_> {
                 at_node(node, why).into(),
                 format!("{node}: {why}; trying again"),
             ),
+            Self::RenewalsFail { since, left, why } => {
+                let (span, left_of) = (show_rounded(since), show_rounded(left));
+                warning(
+                    "failing",
+                    json!({ "reason": why, "since_ms": millis(since), "left_ms": millis(left) }),
+                    format!(
+                        "renewals have failed for {span}: {why}; it is lost in {left_of} unless one succeeds"
+                    ),
+                )
+            }
             Self::LostWhileWaiting => {
                 let words = "lost the lock while waiting for another; all are released, and the wait begins anew";
                 warning("anew", NONE, words)

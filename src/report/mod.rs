@@ -13,12 +13,14 @@ mod stderr;
 
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use clap::ValueEnum;
 use nix::sys::stat::fstat;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 pub use event::Event;
 use event::Told;
@@ -55,7 +57,7 @@ pub enum LogMode {
     Auto,
     /// Lines for people: `rlock: …`
     Text,
-    /// One JSON object a line: ts (unix ms), level, event, key, message
+    /// One JSON object a line: ts (unix ms), rlock, level, event, key, message
     Json,
     /// Text behind the level that systemd's journal reads: `<4>rlock: …`
     Journal,
@@ -167,6 +169,27 @@ impl Reporter {
     }
 }
 
+/// The process in lines of JSON. A guard that speaks for its rlock has that one's.
+#[derive(Serialize)]
+struct Identity {
+    host: String,
+    pid: u32,
+    /// A random word, since pids come again.
+    run: String,
+}
+
+fn identity() -> &'static Identity {
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    IDENTITY.get_or_init(|| Identity {
+        host: nix::unistd::gethostname().map_or_else(
+            |_| String::new(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
+        pid: std::process::id(),
+        run: Uuid::new_v4().simple().to_string(),
+    })
+}
+
 /// Prints `event`, about `keys` if it concerns certain locks.
 pub fn print(log: Log, event: &Event, keys: Option<&Keys>) {
     stderr::line(line(log, event, keys), log);
@@ -223,6 +246,10 @@ pub fn failure(log: Log, error: &anyhow::Error) {
 ///
 /// A process that was forked from this one has no output, and only ends.
 pub fn end_at_panic(log: Log) {
+    if log == Log::Json {
+        // Before the guard is forked.
+        identity();
+    }
     let process = std::process::id();
     std::panic::set_hook(Box::new(move |panic| {
         if std::process::id() == process {
@@ -271,6 +298,7 @@ fn render(
                 "ts".to_owned(),
                 clock::unix_millis(SystemTime::now()).into(),
             );
+            fields.insert("rlock".to_owned(), json!(identity()));
             fields.insert("level".to_owned(), json!(level));
             fields.insert("message".to_owned(), message.into());
             fields.insert("key".to_owned(), keys.map(Keys::typed).into());

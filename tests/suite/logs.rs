@@ -44,7 +44,9 @@ fn the_last_line_of_a_run_has_its_code_and_every_line_its_key() {
             "{ended}"
         );
         assert!(ended["run_ms"].is_u64(), "{ended}");
+        assert!(lines[0]["rlock"]["host"].is_string(), "{lines:?}");
         for line in &lines {
+            assert_eq!(line["rlock"], lines[0]["rlock"]);
             assert!(
                 line["ts"].is_u64() && line["level"].is_string() && line["key"] == "job",
                 "{line}"

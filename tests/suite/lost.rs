@@ -102,8 +102,14 @@ fn a_server_that_stopped_answering_costs_the_command_its_life_within_the_lease()
     let took = begin.elapsed();
     assert!(took < TTL, "{took:?}");
     let finished = job.lost();
+    assert_eq!(
+        finished.stderr.matches("renewals have failed for").count(),
+        1,
+        "{}",
+        finished.stderr
+    );
     finished.mentions(&[
-        "could not be renewed in time",
+        "unless one succeeds\nrlock: job: lost the lock: it could not be renewed in time",
         "no answer within",
         "being stopped",
     ]);

@@ -234,7 +234,7 @@ fn heard(changed: &Changed) -> Option<JobEvent> {
     });
     match *change {
         Change::Extended(_) => deadline.map(JobEvent::Extended),
-        Change::Trouble(..) | Change::Refused(..) => None,
+        Change::Trouble(..) | Change::Refused(..) | Change::Failing { .. } => None,
         Change::Lost(loss) => {
             command::gives_nothing_back();
             kernel::with(|kernel| kernel.witness.counts.lost += 1);

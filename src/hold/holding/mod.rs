@@ -61,6 +61,8 @@ pub struct Holding {
     broken: Option<Breaker>,
     /// D as the caller was last told.
     told_deadline: Option<Instant>,
+    /// D of which the caller was told that no renewal extends it.
+    told_failing: Option<Instant>,
     /// When to begin to listen; `None` once it does. A shorter run is spared the connection that
     /// can be told something.
     listens_at: Option<Instant>,
@@ -98,6 +100,13 @@ pub enum Change {
     Trouble(String, Fault),
     /// The same, because the node refuses us; told once for each node.
     Refused(String, Fault),
+    /// No majority has renewed it for this time, as a majority fails. It is lost after that time
+    /// unless one does. Told once for each renewal that is missed.
+    Failing {
+        since: Duration,
+        left: Duration,
+        why: String,
+    },
     /// It is lost, and that is final.
     Lost(Loss),
     /// After a loss: the key shields the command's end until then.
@@ -156,6 +165,7 @@ impl Holding {
             since,
             broken: None,
             told_deadline,
+            told_failing: None,
             listens_at: Some(now + LISTENS_AFTER),
         }
     }
@@ -279,12 +289,10 @@ impl Holding {
         let gains = self.lease.wants_healing(node);
         let too_late = gains && self.stage == Stage::Keeping && clock::now() >= self.deadline();
         match renewal {
-            Renewal::Renewed(..) | Renewal::Healed(..) if too_late => timely.then(|| {
-                self.failed(
-                    node,
-                    Fault::new(FaultKind::Unavailable, "it was healed too late"),
-                )
-            }),
+            Renewal::Renewed(..) | Renewal::Healed(..) if too_late => {
+                let fault = Fault::new(FaultKind::Unavailable, "it was healed too late");
+                timely.then(|| self.failed(node, fault))
+            }
             // Even a late one counts: it proves that the tenure was unbroken when the request ran.
             Renewal::Renewed(until, counter) => self.renewed(node, asked, until, counter),
             Renewal::Healed(until, counter) if timely => self.renewed(node, asked, until, counter),
@@ -340,10 +348,27 @@ impl Holding {
             fault.kind == FaultKind::Refused && !std::mem::replace(&mut upkeep.refusal_told, true);
         upkeep.fault = Some(fault.clone());
         if is_news {
-            Change::Refused(self.nodes[node].name().to_owned(), fault)
-        } else {
-            self.trouble(node)
+            return Change::Refused(self.nodes[node].name().to_owned(), fault);
         }
+        self.failing(now).unwrap_or_else(|| self.trouble(node))
+    }
+
+    /// Returns the news that no majority has renewed the lock for a round, though it was due.
+    fn failing(&mut self, now: Instant) -> Option<Change> {
+        let deadline = self.lease.deadline()?;
+        let due = self.schedule.renew_at(deadline);
+        let is_late = self.stage == Stage::Keeping && now >= due + self.schedule.round();
+        if !is_late || self.told_failing.replace(deadline) == Some(deadline) {
+            return None;
+        }
+        let faults = self
+            .faults()
+            .map(|(node, fault)| format!("{node}: {fault}"));
+        Some(Change::Failing {
+            why: faults.collect::<Vec<_>>().join("; "),
+            since: now.since(due),
+            left: self.schedule.signal_at(deadline).since(now),
+        })
     }
 
     /// Asks the nodes for a success under the lock no older than `within`. Asks until so little of

@@ -110,6 +110,32 @@ fn a_release_waits_for_no_node_that_hangs() {
 }
 
 #[test]
+fn renewals_that_fail_are_told_once_when_no_majority_has_renewed_for_a_round() {
+    virtual_time::run(async {
+        let failing = |changes: &[Change]| {
+            let told = changes.iter().filter_map(|it| match it {
+                Change::Failing { since, left, why } => Some((*since, *left, why.clone())),
+                _ => None,
+            });
+            told.collect::<Vec<_>>()
+        };
+        let mut held = hold(3, |_| {}).await;
+        held.fake(0).mood = Mood::Silent;
+        assert_eq!(failing(&held.changes_until(40.0).await), []);
+        held.fake(1).mood = Mood::Silent;
+        let changes = held.changes_until(70.0).await;
+        let told = failing(&changes);
+        let [(since, left, why)] = &told[..] else {
+            panic!("{told:?}")
+        };
+        let schedule = held.holding.schedule;
+        assert!(*since >= schedule.round() && *since < schedule.round() * 2);
+        assert!(*left > TTL / 3, "{left:?}");
+        assert_eq!(why.matches("no answer").count(), 2, "{why}");
+    });
+}
+
+#[test]
 fn a_minority_that_refuses_us_is_told_once_and_costs_the_lease_nothing() {
     virtual_time::run(async {
         let refusals = |changes: &[Change]| {
