@@ -13,11 +13,11 @@ use rustls::pki_types::ServerName;
 use super::values::{SignalName, rate, restart_guard, server_name, slots, some_time};
 use crate::exit;
 use crate::job::policy::OnLost;
-use crate::lock::messages::Form;
 use crate::lock::mode::Mode;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule;
 use crate::report::{LogMode, ProgressMode};
+use crate::store::redis::Form;
 use crate::text::duration;
 
 // The texts are for --help, where Markdown would be noise.

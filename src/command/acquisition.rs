@@ -23,7 +23,7 @@ use crate::job::signals::Signals;
 use crate::lock::details::{Details, LONGEST_NOTE, fits};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
-use crate::lock::messages::{Claim, Form};
+use crate::lock::messages::Claim;
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
@@ -330,7 +330,6 @@ impl Acquirer<'_> {
             ttl: duration::millis(self.lock.schedule().term().ttl()),
             delay: duration::millis(self.lock.schedule().term().lock_delay()),
             n: self.lock.waiting.quorum.total(),
-            as_redisson: self.lock.form == Form::Redisson,
             ..Details::default()
         }
     }

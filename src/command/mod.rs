@@ -109,14 +109,14 @@ fn open_each(settings: &LockSettings) -> Result<Vec<Nodes>, Failure> {
     let limit = settings.schedule().node_timeout();
     let stores = settings
         .store
-        .open(limit, settings.keys.len(), settings.copies)?;
+        .open(limit, settings.keys.len(), settings.writes)?;
     let nodes = |key| nodes_of(&stores, key);
     Ok(settings.keys.iter().map(nodes).collect())
 }
 
 /// Opens the nodes of `key`.
 fn open(key: &Key, reach: &NodeSettings) -> Result<Nodes, Failure> {
-    let stores = reach.store.open(reach.limit, 1, reach.copies)?;
+    let stores = reach.store.open(reach.limit, 1, reach.writes)?;
     Ok(nodes_of(&stores, key))
 }
 

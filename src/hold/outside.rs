@@ -75,7 +75,6 @@ pub async fn release(nodes: &Nodes, token: Token, note: Option<Note>, limit: Dur
         mode: None,
         parked: None,
         note,
-        as_redisson: false,
     };
     let request = |_, there: &dyn Node| Some(there.release(&release));
     let count = count(nodes, limit, request, |reply| match reply {

@@ -97,9 +97,6 @@ pub struct Details {
     /// Whether the lock is parked. The first word of its value says so.
     #[serde(skip)]
     pub parked: bool,
-    /// Whether the lock is stored so that Redisson's clients know it (`--as redisson`).
-    #[serde(skip)]
-    pub as_redisson: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -167,7 +164,6 @@ impl Default for Details {
             n: 0,
             v: 0,
             parked: false,
-            as_redisson: false,
         }
     }
 }

@@ -86,15 +86,12 @@ impl Claim {
     /// Returns the release of the key that the request may have set; `queue`: the fate of the
     /// waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
-        let mode = Some(self.details.mode);
-        let as_redisson = self.details.as_redisson;
         Release {
             token: self.token,
             queue,
-            mode,
+            mode: Some(self.details.mode),
             parked: None,
             note: None,
-            as_redisson,
         }
     }
 
@@ -137,15 +134,6 @@ impl Claim {
             ..self.release(queue)
         }
     }
-}
-
-/// Copies of a write without which it does not count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Copies {
-    /// Number of replicas that must have it.
-    pub replicas: u16,
-    /// Whether the server and these replicas must have it in their append-only files.
-    pub fsync: bool,
 }
 
 /// A request to extend a key that is the token's.
@@ -192,8 +180,6 @@ pub struct Release {
     pub parked: Option<Parked>,
     /// Its entry in the lock's record.
     pub note: Option<Note>,
-    /// Whether the lock has the form of Redisson's. Of no account if the kind is not known.
-    pub as_redisson: bool,
 }
 
 impl Release {
@@ -448,15 +434,6 @@ impl Observation {
         };
         occupant.ttl.map_or(Instant::NEVER, end)
     }
-}
-
-/// `--as`.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Debug)]
-pub enum Form {
-    /// A string, which every client that uses `SET key value NX` respects.
-    Rlock,
-    /// A hash as Redisson's, whose clients respect it and are told of its end.
-    Redisson,
 }
 
 /// A server's identity, as far as it tells.

@@ -8,7 +8,6 @@ use crate::cli::subcommands::HeldArgs;
 use crate::cli::{LockArgs, NodeArgs, OutputArgs, RunArgs};
 use crate::exit::Failure;
 use crate::lock::key::{Key, Keys};
-use crate::lock::messages::{Copies, Form};
 use crate::lock::mode::Mode;
 use crate::lock::outer::{self, OuterLocks};
 use crate::lock::quorum::Quorum;
@@ -18,18 +17,17 @@ use crate::lock::token::Token;
 use crate::lock::waiting::WaitOptions;
 use crate::report::Reporter;
 use crate::store::Feature;
+use crate::store::redis::{Form, WriteOptions};
 use crate::text::duration;
 
 /// Settings of the locks, for `run` and `acquire`.
 pub struct LockSettings {
     pub keys: Keys,
     pub store: StoreConfig,
-    /// `--wait-replicas`, `--fsync`.
-    pub copies: Option<Copies>,
+    /// `--as`, `--wait-replicas`, `--fsync`.
+    pub writes: WriteOptions,
     /// The kind of the lock.
     pub mode: Mode,
-    /// `--as`.
-    pub form: Form,
     /// The rules of the wait, and the lease's schedule.
     pub waiting: WaitOptions,
     /// `--hold-at-least`, `--lock-delay` and `--once`.
@@ -166,9 +164,11 @@ impl LockSettings {
             report: reporter(&keys, output),
             keys,
             store,
-            copies: copies(args.copies),
+            writes: WriteOptions {
+                form: args.form,
+                copies: copies(args.copies),
+            },
             mode,
-            form: args.form,
             waiting,
             remains,
             name: command.map_or_else(|| "acquire".to_owned(), command_name),

@@ -7,12 +7,11 @@ use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::{Failure, Outcome, tells_shortage};
 use crate::lock::key::Key;
-use crate::lock::messages::Copies;
 use crate::store::address::{Address, has_scheme, joined};
 use crate::store::examine::Rights;
 use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::redis::locator::Way;
-use crate::store::redis::{self, RedisServer, acl};
+use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
 use crate::store::{Feature, Store};
 
 /// Most nodes that are accepted.
@@ -56,17 +55,17 @@ impl StoreConfig {
     }
 
     /// Opens the stores; each exchange takes `limit` at most. `observations`: number of locks that
-    /// are asked about at once. Of the writes only those with `copies` count.
+    /// are asked about at once. `writes`: how locks are written at servers.
     pub fn open(
         &self,
         limit: Duration,
         observations: usize,
-        copies: Option<Copies>,
+        writes: WriteOptions,
     ) -> Result<Vec<Box<dyn Store>>, Failure> {
         match self {
             Self::Servers(ways) => {
                 let server = |way: &Way| -> Box<dyn Store> {
-                    Box::new(RedisServer::new(way, limit, observations).with_copies(copies))
+                    Box::new(RedisServer::new(way, limit, observations).writing(writes))
                 };
                 Ok(ways.iter().map(server).collect())
             }
@@ -152,7 +151,7 @@ pub struct NodeSettings {
     /// Limit for each exchange with one of them.
     pub limit: Duration,
     /// `--wait-replicas` and `--fsync` of `renew`.
-    pub copies: Option<Copies>,
+    pub writes: WriteOptions,
 }
 
 impl NodeSettings {
@@ -161,7 +160,7 @@ impl NodeSettings {
         Ok(Self {
             store: StoreConfig::new(args, sources)?,
             limit: args.node_timeout.unwrap_or(NODE_TIMEOUT),
-            copies: None,
+            writes: WriteOptions::default(),
         })
     }
 
@@ -170,7 +169,7 @@ impl NodeSettings {
     pub fn copied(&mut self, given: Option<Duration>, args: CopyArgs) -> Option<Duration> {
         let limit = node_timeout(given, args);
         self.limit = limit.unwrap_or(self.limit);
-        self.copies = copies(args);
+        self.writes.copies = copies(args);
         limit
     }
 }

@@ -39,7 +39,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let mut report = block_on(async {
-        let stores = reach.store.open(limit, 1, None)?;
+        let stores = reach.store.open(limit, 1, reach.writes)?;
         let plan = Plan {
             keys,
             nodes: stores.len(),

@@ -139,7 +139,7 @@ impl View {
         selection: &Selection,
         with_line: bool,
     ) -> anyhow::Result<Self> {
-        let stores = reach.store.open(reach.limit, AT_ONCE, None)?;
+        let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;
         if unread.len() > Quorum::of(stores.len()).tolerated() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::Form;
 use super::script::{self, FREE, FREE_MEMBER, LOCK, Script};
 use crate::lock::fence::Fence;
 use crate::lock::last::{Note, RUN_LIFE};
@@ -169,22 +170,22 @@ fn least_uptime(span: Duration) -> u64 {
 }
 
 /// Returns the request for a lock.
-pub(super) fn take(names: &Names, claim: &Claim) -> Cmd {
-    take_after(names, claim, claim.guarded.map(least_uptime))
+pub(super) fn take(names: &Names, form: Form, claim: &Claim) -> Cmd {
+    take_after(names, form, claim, claim.guarded.map(least_uptime))
 }
 
 /// Returns the request for a lock at a server that became the primary too short a time ago; `None`
 /// if none can be too young.
-pub(super) fn take_from_young(names: &Names, claim: &Claim) -> Option<ForYoung> {
+pub(super) fn take_from_young(names: &Names, form: Form, claim: &Claim) -> Option<ForYoung> {
     let least_age = claim.guarded.map(least_uptime).filter(|least| *least > 0)?;
     Some(ForYoung {
         least_age,
-        command: take_after(names, claim, Some(NEVER)),
+        command: take_after(names, form, claim, Some(NEVER)),
     })
 }
 
 /// Returns the request for a lock at a server that has been up for so many seconds at least.
-fn take_after(names: &Names, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
+fn take_after(names: &Names, form: Form, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     let mode = claim.details.mode;
     let newest = claim
         .ticket
@@ -217,7 +218,7 @@ fn take_after(names: &Names, claim: &Claim, least_uptime: Option<u64>) -> Cmd {
     command
         .arg(claim.index)
         .arg(flag(claim.is_exact))
-        .arg(flag(claim.details.as_redisson))
+        .arg(flag(form == Form::Redisson))
         .arg(newest);
     command
 }
@@ -270,7 +271,7 @@ pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
 }
 
 /// Returns the form of `release` that deletes the lock whatever the server knows; `None` if something stays in its place.
-pub(super) fn least_give_back(names: &Names, release: &Release) -> Option<Least> {
+pub(super) fn least_give_back(names: &Names, form: Form, release: &Release) -> Option<Least> {
     if release.parked.is_some() || release.is_success() {
         return None;
     }
@@ -281,7 +282,7 @@ pub(super) fn least_give_back(names: &Names, release: &Release) -> Option<Least>
         of_script(&FREE, names, &[])
     };
     command.arg(release.token.to_string());
-    let may_be_redissons = release.as_redisson || release.mode.is_none();
+    let may_be_redissons = form == Form::Redisson || release.mode.is_none();
     command.arg(may_be_redissons.then(|| names.redisson_channel()));
     Some(Least {
         command,

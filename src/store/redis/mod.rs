@@ -47,7 +47,6 @@ use super::{
 };
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
-use crate::lock::messages::Copies;
 use crate::lock::messages::{Observation, Server};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::Term;
@@ -59,9 +58,10 @@ use call::{fence_life, fence_sent, flag, in_queue, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
 use listeners::Words;
 use pool::Pool;
+pub use replicas::Copies;
 use requests::{PendingReply, Reply, Requests};
 use script::{KEEP, KEEP_MEMBER};
-pub use server::{LACKING, RedisServer};
+pub use server::{Form, LACKING, RedisServer, WriteOptions};
 use state::Subscription;
 
 /// Bytes of the queue that an observation may return, for each waiter that is asked for.
@@ -76,6 +76,8 @@ pub struct RedisNode {
     name: String,
     /// The lock, and what is kept beside it.
     names: Names,
+    /// The form of the lock if this node takes it.
+    form: Form,
     pool: Arc<Pool>,
     requests: Requests,
     /// The channel of the waiter or the holder that the last request was for.
@@ -86,12 +88,13 @@ pub struct RedisNode {
 }
 
 impl RedisNode {
-    fn new(name: String, key: &Key, pool: Arc<Pool>, copies: Option<Copies>) -> Self {
-        let requests = Requests::new(Arc::clone(&pool), copies);
+    fn new(name: String, key: &Key, pool: Arc<Pool>, writes: WriteOptions) -> Self {
+        let requests = Requests::new(Arc::clone(&pool), writes.copies);
         Self {
             name,
             slot: pool.locator.slot(key),
             names: Names::of(key),
+            form: writes.form,
             pool,
             requests,
             channel: Mutex::default(),
@@ -111,7 +114,7 @@ impl RedisNode {
     /// The request for `release`.
     fn giving_back(&self, release: &Release) -> Call {
         Call {
-            least: call::least_give_back(&self.names, release),
+            least: call::least_give_back(&self.names, self.form, release),
             ..self.call(call::give_back(&self.names, release))
         }
     }
@@ -184,7 +187,7 @@ impl RedisNode {
             .arg(heal.details.mode.to_string())
             .arg(heal.details.n)
             .arg(index.unwrap_or_default());
-        command.arg(flag(heal.details.as_redisson));
+        command.arg(flag(self.form == Form::Redisson));
         self.renewal(
             *term,
             self.requests.set(self.call(command), None, None),
@@ -207,11 +210,11 @@ impl Node for RedisNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let for_young = if self.pool.locator.has_failovers() {
-            call::take_from_young(&self.names, claim)
+            call::take_from_young(&self.names, self.form, claim)
         } else {
             None
         };
-        let call = self.call(call::take(&self.names, claim));
+        let call = self.call(call::take(&self.names, self.form, claim));
         let slot = call.slot;
         let reply = self
             .requests

@@ -14,9 +14,17 @@ use super::connection::Connection;
 use super::state::Effect;
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::messages::Copies;
 use crate::store::{Fault, FaultKind};
 use crate::text::duration::millis;
+
+/// Copies of a write without which it does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copies {
+    /// Number of replicas that must have it.
+    pub replicas: u16,
+    /// Whether the server and these replicas must have it in their append-only files.
+    pub fsync: bool,
+}
 
 /// Returns what is lacking of `copies` of the last write on `link`; `None` if it is nothing. The
 /// exchange ends at `ends`.

@@ -15,11 +15,11 @@ use super::call::{Call, ForYoung};
 use super::connection::ConnectionEnd;
 use super::exchange::Exchange;
 use super::pool::{Link, Pool, ReleaseRoute, Route};
+use super::replicas::Copies;
 use super::state::{Effect, LockId};
 use super::{replicas, reply};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::lock::messages::Copies;
 use crate::store::redis::locator::{HashSlot, Site, Source};
 use crate::store::{Fault, FaultKind};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::connection::REPLY_LIMIT;
 use super::pool::Pool;
 use super::probe::Probe;
+use super::replicas::Copies;
 use super::{RedisNode, examine, scan};
 use crate::lock::key::Key;
-use crate::lock::messages::Copies;
 use crate::store::examine::{Examination, Plan};
 use crate::store::redis::locator::{Locator, Way};
 use crate::store::{Fault, Lacking, Listing, Node, Pages, Pending, Store};
@@ -19,11 +19,30 @@ const OBSERVATION_ROOM: usize = 72 * 1024;
 /// The features that servers lack.
 pub const LACKING: Lacking = &[];
 
+/// The form of a stored lock: `--as`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum, Default, Debug)]
+pub enum Form {
+    /// A string, which every client that uses `SET key value NX` respects.
+    #[default]
+    Rlock,
+    /// A hash as Redisson's, whose clients respect it and are told of its end.
+    Redisson,
+}
+
+/// How locks are written.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct WriteOptions {
+    /// The form of a lock that is taken.
+    pub form: Form,
+    /// Copies of each write without which it does not count: `--wait-replicas`, `--fsync`.
+    pub copies: Option<Copies>,
+}
+
 /// A server, whose connections are shared by the locks on it.
 pub struct RedisServer {
     name: String,
     pool: Arc<Pool>,
-    copies: Option<Copies>,
+    writes: WriteOptions,
 }
 
 impl RedisServer {
@@ -45,18 +64,18 @@ impl RedisServer {
         Self {
             name,
             pool: Arc::new(Pool::new(locator, limit, room)),
-            copies: None,
+            writes: WriteOptions::default(),
         }
     }
 
-    /// This server, of whose writes only those count that have these copies.
+    /// This server, to which locks are written so.
     #[must_use]
-    pub fn with_copies(self, copies: Option<Copies>) -> Self {
-        Self { copies, ..self }
+    pub fn writing(self, writes: WriteOptions) -> Self {
+        Self { writes, ..self }
     }
 
     pub(super) fn node(&self, key: &Key) -> RedisNode {
-        RedisNode::new(self.name.clone(), key, Arc::clone(&self.pool), self.copies)
+        RedisNode::new(self.name.clone(), key, Arc::clone(&self.pool), self.writes)
     }
 }
 

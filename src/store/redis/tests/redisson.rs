@@ -11,11 +11,17 @@ use crate::store::Keep;
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
 
-fn claim_of(as_redisson: bool) -> Claim {
+fn redissons(host: &Host) -> RedisNode {
+    RedisNode {
+        form: Form::Redisson,
+        ..host.node()
+    }
+}
+
+fn fresh() -> Claim {
     let details = Details {
         ttl: 30_000,
         n: 3,
-        as_redisson,
         ..Details::default()
     };
     Claim {
@@ -43,7 +49,7 @@ fn waits(number: u8) -> Claim {
             number: u64::from(number),
             supersedes: None,
         }),
-        ..claim_of(false)
+        ..fresh()
     }
 }
 
@@ -91,8 +97,8 @@ fn field(host: &Host, name: &str) -> Option<String> {
 #[test]
 fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
     virtual_time::run(async {
-        let (host, ours, other) = (Host::new(), claim_of(true), claim_of(true));
-        let node = host.node();
+        let (host, ours, other) = (Host::new(), fresh(), fresh());
+        let node = redissons(&host);
         let fence = grant(&node, &ours).await;
         let ttl = i64::try_from(TTL.as_millis()).unwrap();
         assert_eq!(
@@ -145,8 +151,8 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
 #[test]
 fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
     virtual_time::run(async {
-        let (host, ours) = (Host::new(), claim_of(true));
-        let node = host.node();
+        let (host, ours) = (Host::new(), fresh());
+        let node = redissons(&host);
         let fence = grant(&node, &ours).await;
         let tombstone = ours.details.tombstone(ours.token, "me".into());
         let broken = node
@@ -159,7 +165,7 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
             Renewal::Broken(..)
         ));
         assert!(matches!(
-            node.acquire(&claim_of(false)).await.vote,
+            host.node().acquire(&fresh()).await.vote,
             Vote::Blocked(Blocker::Occupant(_))
         ));
         assert!(matches!(
@@ -174,7 +180,7 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
 fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not() {
     virtual_time::run(async {
         let (host, heard) = (Host::new(), Arc::new(Words::default()));
-        let (node, hearing) = (host.node(), host.node());
+        let hearing = host.node();
         let Vote::Blocked(Blocker::Occupant(_)) = ({
             host.by_hand(&["HSET", "job", "7c8a:1", "1"]);
             hearing.acquire(&waits(1)).await.vote
@@ -188,18 +194,18 @@ fn each_end_of_the_hash_is_told_on_redissons_channel_and_that_of_a_string_is_not
             tokio::time::sleep(Duration::from_millis(1)).await;
             heard.try_next().is_some()
         };
-        for as_redisson in [true, false] {
-            let ours = claim_of(as_redisson);
+        for (node, is_told) in [(redissons(&host), true), (host.node(), false)] {
+            let ours = fresh();
             grant(&node, &ours).await;
             assert!(matches!(
                 node.release(&ours.release(QueueAction::None)).await,
                 ReleaseReply::Released
             ));
-            assert_eq!(told().await, as_redisson);
+            assert_eq!(told().await, is_told);
             let fence = grant(&node, &ours).await;
             let how = TakeAway::Delete(ours.token, fence.get(), None);
             assert_eq!(node.take_away(how).await.unwrap(), None);
-            assert_eq!(told().await, as_redisson);
+            assert_eq!(told().await, is_told);
         }
     });
 }
@@ -234,12 +240,11 @@ fn the_first_waiter_behind_a_lock_of_redisson_hears_of_its_end_at_once() {
 fn a_hash_without_a_value_of_ours_is_foreign_however_large_its_fields_are() {
     virtual_time::run(async {
         let (host, long) = (Host::new(), "x".repeat(1025));
-        let node = host.node();
+        let node = redissons(&host);
         for fields in [["7c8a:1", "1"], ["rlock", ""], ["rlock", &long]] {
             host.by_hand(&["DEL", "job"]);
             host.by_hand(&["HSET", "job", fields[0], fields[1]]);
-            let Vote::Blocked(Blocker::Occupant(who)) = node.acquire(&claim_of(true)).await.vote
-            else {
+            let Vote::Blocked(Blocker::Occupant(who)) = node.acquire(&fresh()).await.vote else {
                 panic!("it is held")
             };
             assert_eq!(who.who, OccupantKind::Foreign("a hash".to_owned()));
