@@ -22,14 +22,17 @@ const ANY_ACCESS: u32 = 0o077;
 
 /// Mode bits of a directory in which other users can make, rename and delete files. A sticky bit
 /// does not help: it protects the files that exist, not the names that do not.
-const WRITE_ACCESS: u32 = 0o022;
+const WRITE_ACCESS: u32 = GROUP_WRITES | OTHERS_WRITE;
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
 
 /// Mode bits of a directory: others' files cannot be deleted in it, and new files get its group.
 const STICKY: u32 = 0o1000;
 const SETGID: u32 = 0o2000;
 
-/// Mode of a lock's file that only its owner may open.
+/// Mode of a lock's file that only its owner may open, and of one that its group may open, too.
 const PRIVATE: u32 = 0o600;
+const OF_GROUP: u32 = 0o660;
 
 /// The remedy for a directory that cannot be used.
 const REMEDY: &str =
@@ -192,9 +195,10 @@ fn shared(path: &Path, user: u32) -> Result<Directory, String> {
     })
 }
 
-/// Returns the mode of files in a shared directory of this mode: those who may write to the
-/// directory may write to them. Else why its users could not open or delete each other's files, and
-/// what to do.
+/// Returns the mode of files in a shared directory of this mode: its group may write to them if it
+/// may write to the directory. Other users get no access, as flock(2) takes no more than a right to
+/// read. Else why its users could not open or delete each other's files, or who else could, and what
+/// to do.
 fn shared_mode(mode: u32) -> Result<u32, String> {
     let shown = format!("(mode {:04o})", mode & 0o7777);
     if mode & STICKY != 0 {
@@ -202,12 +206,21 @@ fn shared_mode(mode: u32) -> Result<u32, String> {
             "has the sticky bit {shown}, so users cannot delete each other's lock files: run chmod -t"
         ));
     }
-    if mode & 0o022 == 0o020 && mode & SETGID == 0 {
+    if mode & OTHERS_WRITE != 0 {
+        return Err(format!(
+            "can be written to by all users {shown}, not just by its group: run chmod o-w"
+        ));
+    }
+    if mode & GROUP_WRITES != 0 && mode & SETGID == 0 {
         return Err(format!(
             "does not give new files its group {shown}: run chmod g+s"
         ));
     }
-    Ok(PRIVATE | mode & 0o666)
+    Ok(if mode & GROUP_WRITES == 0 {
+        PRIVATE
+    } else {
+        OF_GROUP
+    })
 }
 
 fn existing(path: &Path, flags: OFlag) -> io::Result<File> {
@@ -292,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn files_that_users_share_have_the_directorys_permissions() {
+    fn files_that_users_share_are_closed_to_all_but_the_directorys_group() {
         for (directory, files) in [
             (0o042_770, 0o660),
-            (0o042_775, 0o664),
-            (0o040_777, 0o666),
+            (0o042_775, 0o660),
+            (0o042_755, 0o600),
             (0o040_700, 0o600),
         ] {
             assert_eq!(shared_mode(directory), Ok(files), "{directory:o}");
@@ -307,6 +320,8 @@ mod tests {
             (0o043_770, "chmod -t"),
             (0o040_770, "chmod g+s"),
             (0o040_775, "chmod g+s"),
+            (0o040_777, "chmod o-w"),
+            (0o042_777, "chmod o-w"),
         ] {
             assert!(
                 shared_mode(directory).is_err_and(|why| why.contains(remedy)),

@@ -97,17 +97,24 @@ impl LockFile {
         if let Some(why) = misconfiguration(&there, dir.files_owner()) {
             return Err(refused(dir, &name, &why));
         }
-        let is_fit = there.mode() & 0o777 == dir.file_mode() || access == LOOK;
-        if there.len() == 0 && !is_fit && dir.is_shared() {
-            // A new file lacks what the umask took away. That of another user gets it from its
-            // owner.
-            let _ = fchmod(&file, Mode::from_bits_truncate(dir.file_mode()));
-        }
-        Ok(Some(Self {
+        let opened = Self {
             dir: Rc::clone(dir),
             name,
             file,
-        }))
+        };
+        if there.len() == 0 && access != LOOK {
+            // A new file lacks what the umask took away.
+            opened.set_mode(&there);
+        }
+        Ok(Some(opened))
+    }
+
+    /// Gives it the mode of its directory's files. That of another user gets it from its owner.
+    fn set_mode(&self, there: &Metadata) {
+        let mode = self.dir.file_mode();
+        if there.mode() & 0o777 != mode {
+            let _ = fchmod(&self.file, Mode::from_bits_truncate(mode));
+        }
     }
 
     /// Takes the kernel's lock if it stands at its path and may be written to. `None` if another
@@ -163,8 +170,8 @@ impl LockFile {
         Ok((there.st_dev, there.st_ino) == (ours.dev(), ours.ino()) && self.dir.stands()?)
     }
 
-    /// Refuses a file whose content no rlock wrote. To be called with the lock taken, before the
-    /// file is written to.
+    /// Refuses a file whose content no rlock wrote, and closes one of ours to others: who may read
+    /// it can lock it. To be called with the lock taken, before the file is written to.
     pub(super) fn must_be_ours(&self) -> Result<(), Fault> {
         let read = |most| self.read(0, most).map_err(|error| self.told(&error));
         let mut begin = read(LARGEST_VALUE + 1)?;
@@ -172,15 +179,13 @@ impl LockFile {
             // Of members a power loss takes all entries.
             begin = read(LARGEST_FILE)?;
         }
-        if is_ours(&begin) {
-            Ok(())
-        } else {
-            Err(refused(
-                &self.dir,
-                &self.name,
-                "holds something else than a lock",
-            ))
+        if !is_ours(&begin) {
+            let why = "holds something else than a lock";
+            return Err(refused(&self.dir, &self.name, why));
         }
+        let there = self.file.metadata().map_err(|error| self.told(&error))?;
+        self.set_mode(&there);
+        Ok(())
     }
 
     /// Writes the holder's value, and shows that it is written.
