@@ -2,9 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
+
+/// Begins of years, as times since 1970.
+const IN_2020: Duration = Duration::from_secs(1_577_836_800);
+const IN_2100: Duration = Duration::from_secs(4_102_444_800);
 
 /// PEM files of a server, of a client and of their issuer.
 pub struct Certificates {
@@ -14,12 +19,18 @@ pub struct Certificates {
 impl Certificates {
     /// Makes valid certificates for `name`.
     pub fn for_name(name: &str) -> Self {
-        Self::make(name, 2100)
+        Self::make(name, IN_2100)
+    }
+
+    /// Makes certificates for 127.0.0.1 that end after `span`.
+    pub fn ending_in(span: Duration) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self::make("127.0.0.1", now.expect("a time since 1970") + span)
     }
 
     /// Makes certificates for 127.0.0.1, of which the issuer's own is the server's too.
     pub fn of_issuer() -> Self {
-        let made = Self::make("127.0.0.1", 2100);
+        let made = Self::make("127.0.0.1", IN_2100);
         std::fs::copy(made.file("ca.pem"), made.file("server.pem")).expect("a copy");
         std::fs::copy(made.file("ca.key"), made.file("server.key")).expect("a copy");
         made
@@ -27,10 +38,11 @@ impl Certificates {
 
     /// Makes certificates for 127.0.0.1 that expired years ago.
     pub fn expired() -> Self {
-        Self::make("127.0.0.1", 2020)
+        Self::make("127.0.0.1", IN_2020)
     }
 
-    fn make(name: &str, until: i32) -> Self {
+    /// `end`: time since 1970.
+    fn make(name: &str, end: Duration) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let write =
             |file: &str, text: String| std::fs::write(dir.path().join(file), text).expect("a file");
@@ -53,7 +65,7 @@ impl Certificates {
 
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
         params.not_before = date_time_ymd(2019, 1, 1);
-        params.not_after = date_time_ymd(until, 1, 1);
+        params.not_after = date_time_ymd(1970, 1, 1) + end;
         let key = KeyPair::generate().expect("a key");
         write(
             "server.pem",
@@ -68,6 +80,7 @@ impl Certificates {
         params
             .distinguished_name
             .push(DnType::CommonName, "a client");
+        params.not_after = date_time_ymd(1970, 1, 1) + end;
         let key = KeyPair::generate().expect("a key");
         write(
             "client.pem",

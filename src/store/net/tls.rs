@@ -3,10 +3,14 @@
 
 use std::fmt::Display;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -15,10 +19,16 @@ use tokio_rustls::client::TlsStream;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
 
+/// Number of days before its end from which on a certificate is told of.
+const SOON: u64 = 30;
+
 /// The issuers that may vouch for a node, and what rlock shows to it.
 #[derive(Clone)]
 pub struct Trust {
     config: Arc<ClientConfig>,
+    verifier: Arc<WebPkiServerVerifier>,
+    /// The certificate that is shown, with its chain; empty if none is.
+    shown: Vec<CertificateDer<'static>>,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -89,22 +99,61 @@ impl Trust {
             }
         }
         // ring is named: the crate panics if two providers are compiled in and none is chosen.
-        let config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(|error| error.to_string())?
-                .with_root_certificates(roots);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+                .build()
+                .map_err(|error| error.to_string())?;
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_webpki_verifier(Arc::clone(&verifier));
+        let mut shown = Vec::new();
         let config = match identity {
             None => config.with_no_client_auth(),
             Some(ClientCertificate { chain, key }) => {
                 let fail = |error| format!("--cert and --cert-key: {}", wrong_file(&error));
+                shown.clone_from(&chain);
                 config.with_client_auth_cert(chain, key).map_err(fail)?
             }
         };
         Ok(Self {
             config: Arc::new(config),
+            verifier,
+            shown,
             server_name,
         })
+    }
+
+    /// Whether servers are shown a certificate.
+    pub fn shows_certificate(&self) -> bool {
+        !self.shown.is_empty()
+    }
+
+    /// Returns the days until the certificate of the server at `stream` ends, and those until ours
+    /// does, each only where they are few.
+    pub fn days_left<S>(&self, stream: &TlsStream<S>) -> [Option<u64>; 2] {
+        let theirs = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        [theirs, &self.shown].map(|chain| (1..=SOON).find(|days| self.is_over_in(*days, chain)))
+    }
+
+    fn is_over_in(&self, days: u64, chain: &[CertificateDer]) -> bool {
+        let [certificate, between @ ..] = chain else {
+            return false;
+        };
+        // Its dates are looked at before its name and its issuer.
+        let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());
+        let then = UnixTime::now().as_secs() + days * 24 * 60 * 60;
+        let then = UnixTime::since_unix_epoch(Duration::from_secs(then));
+        let verified = self
+            .verifier
+            .verify_server_cert(certificate, between, &name, &[], then);
+        matches!(
+            verified,
+            Err(Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. }
+            ))
+        )
     }
 
     /// Shakes hands with `host` over `stream`. No request is sent before its certificate is

@@ -2,6 +2,7 @@
 //! connections over that, and a connection for plain commands. The stream is a unix socket, TCP, or
 //! TLS over TCP.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -230,6 +231,43 @@ impl Connector {
             return Err(stranger::tls());
         }
         opened
+    }
+
+    /// Returns what connects without what rlock shows to the server; nothing where only programs of
+    /// this machine reach it, or the server asks for a certificate.
+    pub(super) fn as_stranger(&self) -> Option<Self> {
+        let Access {
+            endpoint, trust, ..
+        } = self.access();
+        let Endpoint::Tcp { host, .. } = &endpoint else {
+            return None;
+        };
+        let is_local = host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback());
+        let shows = trust.as_ref().is_some_and(Trust::shows_certificate);
+        let access = Access {
+            trust,
+            ..endpoint.into()
+        };
+        (!is_local && !shows).then(|| Self {
+            is_real: self.is_real,
+            ..Self::over(access, Arc::clone(&self.dial))
+        })
+    }
+
+    /// Returns [`Trust::days_left`] of the server's certificate and of ours, where there are any.
+    pub(super) async fn days_left(&self, limit: Duration) -> [Option<u64>; 2] {
+        let access = self.access();
+        let (Some(trust), Endpoint::Tcp { host, port, .. }) = (&access.trust, &access.endpoint)
+        else {
+            return [None, None];
+        };
+        let days = async {
+            let stream = connect(host, *port, limit).await.ok()?;
+            let stream = trust.handshake(host, stream, PLAIN).await.ok()?;
+            Some(trust.days_left(&stream))
+        };
+        let days = clock::until(clock::now() + limit, Box::pin(days)).await;
+        days.flatten().unwrap_or_default()
     }
 
     /// Reads the files of the secrets again, unless they were just read. Returns whether it did.

@@ -60,6 +60,7 @@ impl Examined<'_> {
             self.refuses_scripts(),
             self.sets_no_key(),
             self.is_old(),
+            self.is_open(),
             self.is_a_replica(),
             self.has_restarted(),
             self.has_taken_over(),
@@ -72,8 +73,17 @@ impl Examined<'_> {
             self.has_unlisted_sentinels(),
             self.is_away_for_long(),
         ];
+        let [theirs, ours] = self.probe.days_left;
+        let ends = [
+            theirs.map(|days| ends_soon("its certificate", days, "replace it on the server")),
+            ours.map(|days| {
+                let remedy = "replace it in its file, which rlock reads again";
+                ends_soon("the certificate of --cert", days, remedy)
+            }),
+        ];
         self.lacks_rights()
             .into_iter()
+            .chain(ends.into_iter().flatten())
             .chain(checks.into_iter().flatten())
             .collect()
     }
@@ -140,6 +150,14 @@ impl Examined<'_> {
         let major: u64 = version.split('.').next()?.parse().ok()?;
         let what = format!("version {version}; rlock needs {OLDEST}.0 or later");
         (major < OLDEST).then(|| Finding::new(Weight::Unfit, what, "upgrade it"))
+    }
+
+    fn is_open(&self) -> Option<Finding> {
+        let what = "it lets any client write that reaches it, without a password: each can take every lock away";
+        let remedy = "give it users (rlock doctor --acl), and turn its default user off";
+        self.probe
+            .is_open
+            .then(|| Finding::new(Weight::Warn, what, remedy))
     }
 
     fn is_a_replica(&self) -> Option<Finding> {
@@ -369,6 +387,16 @@ impl Examined<'_> {
     }
 }
 
+/// Tells of a certificate that ends in some days.
+fn ends_soon(which: &str, days: u64, remedy: &str) -> Finding {
+    let span = if days == 1 {
+        "a day".to_owned()
+    } else {
+        format!("{days} days")
+    };
+    Finding::new(Weight::Warn, format!("{which} ends within {span}"), remedy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,6 +415,8 @@ mod tests {
             scripts: None,
             denied: Vec::new(),
             unwritten: None,
+            days_left: [None, None],
+            is_open: false,
             watched: None,
         }
     }

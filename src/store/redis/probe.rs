@@ -43,6 +43,10 @@ pub(super) struct Probe {
     pub(super) denied: Vec<(Key, Fault)>,
     /// Why the server sets no key for any user, if it says so.
     pub(super) unwritten: Option<Fault>,
+    /// Days until its certificate and ours end, where they are few.
+    pub(super) days_left: [Option<u64>; 2],
+    /// Whether a client of any host may write to it, without a password or a certificate.
+    pub(super) is_open: bool,
     /// The primary that was examined, and what its sentinels say, if there are any.
     pub(super) watched: Option<(Primary, Survey)>,
 }
@@ -216,6 +220,8 @@ impl Probe {
             scripts,
             denied,
             unwritten,
+            days_left: connector.days_left(limit).await,
+            is_open: is_open(connector, limit, &trial).await,
             watched: None,
         })
     }
@@ -252,6 +258,17 @@ impl<'a> Examiner<'a> {
         } else {
             fault
         })
+    }
+}
+
+/// Whether a client that shows nothing may write. It deletes `trial`, a key that does not exist.
+async fn is_open(connector: &Connector, limit: Duration, trial: &str) -> bool {
+    let Some(stranger) = connector.as_stranger() else {
+        return false;
+    };
+    match Client::open(&stranger, limit, REPLY_LIMIT).await {
+        Ok(client) => client.command(&["DEL", trial]).await.is_ok(),
+        Err(_) => false,
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words};
+use crate::support::{
+    Certificates, Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words,
+};
 
 fn doctor(node: &str) -> Rlock {
     rlock_words(["doctor"]).node(node)
@@ -141,6 +143,54 @@ fn a_replica_is_unfit_and_its_primary_is_warned_of_it() {
         .finish()
         .code(78)
         .tells(&["has the same data as", "independent"]);
+}
+
+#[test]
+fn certificates_that_end_soon_and_servers_without_a_password_are_warnings() {
+    let week = Certificates::ending_in(Duration::from_secs(7 * 24 * 3600 - 60));
+    let Some(server) = Server::tls(&week) else {
+        return;
+    };
+    server.cli(&["CONFIG", "SET", "appendonly", "yes"]);
+    let path = |name: &str| week.file(name).display().to_string();
+    let url = format!("rediss://127.0.0.1:{}", server.port());
+    let with_tls = || doctor(&url).args(["--ca", &path("ca.pem")]);
+    let told = with_tls().finish().code(1);
+    assert!(
+        !told.stdout.concat().contains("--cert"),
+        "{:?}",
+        told.stdout
+    );
+    told.tells(&[
+        "warn: ",
+        "its certificate ends within 7 days; replace it on the server",
+    ]);
+    with_tls()
+        .args([
+            "--cert",
+            &path("client.pem"),
+            "--cert-key",
+            &path("client.key"),
+        ])
+        .finish()
+        .code(1)
+        .tells(&["the certificate of --cert ends within 7 days"]);
+
+    // The kernel takes this for the machine itself, and doctor for any address.
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let url = server.tcp_url().replace("127.0.0.1", "0.0.0.0");
+    let told = "lets any client write that reaches it, without a password";
+    doctor(&url).finish().code(1).tells(&[told]);
+    doctor(&server.tcp_url()).finish().code(0);
+    server.cli(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let of_user = || {
+        doctor(&url.replace("://", "://app@"))
+            .env("RLOCK_PASSWORD", "pw")
+            .finish()
+    };
+    of_user().code(1).tells(&[told]);
+    server.cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    of_user().code(0);
 }
 
 #[test]
