@@ -348,3 +348,23 @@ fn late(vote: Vote, index: u16) -> Renewal {
         Vote::Failed(fault) => Renewal::Failed(fault),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_grant_of_another_slot_is_no_renewal() {
+        let (until, fence) = (Instant::from_nanos(9), Fence::FIRST);
+        let granted = |index| Vote::Granted {
+            until,
+            fence,
+            index,
+        };
+        assert!(matches!(late(granted(2), 2), Renewal::Renewed(..)));
+        assert!(matches!(
+            late(granted(1), 2),
+            Renewal::NotOurs(Revoked::Missing, Some(_))
+        ));
+    }
+}

@@ -23,7 +23,8 @@ use crate::clock;
 use crate::lock::instant::Instant;
 
 /// The state that rlock inherited: signal dispositions, the signal mask, which of descriptors 0 to
-/// 2 were open. The command must inherit the same: nohup's ignored HUP, a supervisor's closed stdin.
+/// 2 were open. The command must inherit the same: nohup's ignored HUP, a supervisor's closed
+/// stdin.
 #[derive(Clone, Debug)]
 pub struct Inherited {
     mask: SigSet,
@@ -268,4 +269,41 @@ fn candidates(program: &OsStr) -> Vec<PathBuf> {
     env::split_paths(&path)
         .map(|dir| Path::new(".").join(dir).join(program))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use nix::sys::signal::kill;
+
+    use super::*;
+
+    #[test]
+    fn no_command_is_started_when_its_time_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mask, ignored, closed) = (SigSet::empty(), vec![], vec![]);
+        let inherited = Inherited {
+            mask,
+            ignored,
+            closed,
+        };
+        let now = clock::now();
+        for (kill_at, name) in [(now, "late"), (now + Duration::from_secs(60), "timely")] {
+            let guard = Guard::start(Rc::new(|_| ())).unwrap();
+            // Otherwise it may kill the process before that has looked.
+            kill(guard.pid(), Signal::SIGSTOP).unwrap();
+            let made = dir.path().join(name);
+            let mut command = Command::new("touch");
+            let started = Leader::start(command.arg(&made), &inherited, &guard, kill_at);
+            if name == "late" {
+                assert_eq!(started.unwrap_err().raw_os_error(), Some(TOO_LATE));
+            } else {
+                started.unwrap().reap();
+                guard.disarm();
+            }
+            assert_eq!(made.exists(), name == "timely");
+        }
+    }
 }

@@ -183,7 +183,13 @@ pub struct Release {
 }
 
 impl Release {
-    /// Whether a success is written, which counts only once a majority has it.
+    /// Whether more stays than the record of a run: the lock, or a success. Either counts only once
+    /// a majority has it.
+    pub fn leaves_something(&self) -> bool {
+        self.parked.is_some() || self.is_success()
+    }
+
+    /// Whether a success is written.
     pub fn is_success(&self) -> bool {
         self.note
             .as_ref()

@@ -254,6 +254,21 @@ fn a_release_that_reached_a_minority_is_found_there() {
     once(&nodes).sh("echo ran").code(0).printed(&[]);
 }
 
+/// The contract's limit: one node was away when the run ended, and another has lost its data since.
+#[test]
+fn a_success_that_a_majority_lacks_is_repeated() {
+    let nodes = Nodes::start(3);
+    once(&nodes).sh("true").code(0);
+    eventually("all know it", || {
+        nodes.iter().all(|node| !success(node).is_empty())
+    });
+    nodes[1].cli(&["DEL", LAST]);
+    nodes[2].cli(&["FLUSHALL"]);
+    nodes[0].freeze();
+    once(&nodes).sh("echo ran").code(0).printed(&["ran"]);
+    nodes[0].thaw();
+}
+
 /// A node that lost its record, or was away when it was written, gets the success from the next run
 /// that it skips.
 #[test]

@@ -217,6 +217,21 @@ fn a_server_without_memory_parks_a_lock() {
     }
 }
 
+/// Two nodes of three hang when the command ends, and come back while the lease lasts.
+#[test]
+fn a_lock_is_parked_again_until_a_majority_has_it() {
+    let nodes = Nodes::start(3);
+    let options = ["--hold-at-least", "1m", "--ttl", "20s"];
+    let job = run(&nodes, &options)
+        .args(["--node-timeout", "200ms"])
+        .hold("echo ready; read line; true");
+    for away in &nodes[..2] {
+        away.cli(&["CLIENT", "PAUSE", "1500", "ALL"]);
+    }
+    job.finish().code(0).never_said("not confirmed");
+    stays_for(&nodes, 60);
+}
+
 #[test]
 fn a_killed_rlock_parks_nothing() {
     let nodes = Nodes::start(1);

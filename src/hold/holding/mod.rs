@@ -6,9 +6,9 @@
 //! `losing.rs` hears of nodes that lost ours, up to the loss of the lock.
 //!
 //! `--once` asks while the lock is held whether a run has succeeded under it already:
-//! [`Holding::run_before`]. A success is written on each node that its release reaches. If those are
-//! a majority, one of them is among any majority that grants the lock afterwards. So one node that
-//! knows it is enough to skip the command, and a majority without one to run it.
+//! [`Holding::run_before`]. A success is written on each node that its release reaches. If those
+//! are a majority, one of them is among any majority that grants the lock afterwards. So one node
+//! that knows it is enough to skip the command, and a majority without one to run it.
 
 mod losing;
 #[cfg(test)]
@@ -428,7 +428,7 @@ impl Holding {
             .claim
             .release_leaving(queue, self.fence, self.broken.clone(), remains);
         let mut count = self.give_back(&all, &request).await;
-        if request.is_success() {
+        if request.leaves_something() {
             self.repeat(&request, &mut count).await;
         }
         let outcome = self.outcome(&count, begun);
@@ -441,7 +441,8 @@ impl Holding {
         outcome
     }
 
-    /// Sends `request` to the nodes `which`, and waits for their replies and until they will get it.
+    /// Sends `request` to the nodes `which`, and waits for their replies and until they will get
+    /// it.
     async fn give_back(&self, which: &[usize], request: &Release) -> ReleaseCount {
         let limit = self.schedule.node_timeout();
         let count = release(&self.nodes, which, request, limit).await;
@@ -474,7 +475,8 @@ impl Holding {
     }
 
     /// Repeats a release that a majority has not confirmed, for as long as no other client can have
-    /// the lock there. A success that too few nodes know of would be repeated.
+    /// the lock there. A success that too few nodes know of would be repeated, and a parked lock at
+    /// too few nodes be given to others.
     async fn repeat(&mut self, request: &Release, count: &mut ReleaseCount) {
         while count.ours < self.nodes.quorum().needed() && !count.faults.is_empty() {
             let next = clock::now() + upkeep::pause(self.schedule);

@@ -115,6 +115,9 @@ impl ProcessGroup {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::time::Duration;
+
     use super::super::tests::{began, entry};
     use super::*;
 
@@ -215,6 +218,30 @@ mod tests {
         let mut group = group();
         group.follow(&ProcessTable::new(vec![]));
         assert!(group.is_over() && group.is_unknown());
+    }
+
+    #[test]
+    fn a_process_that_was_given_the_number_is_not_stopped() {
+        let mut stranger = std::process::Command::new("sleep")
+            .arg("60")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let number = Pid::from_raw(stranger.id().cast_signed());
+        let stops = |leader_began_by| {
+            let mut group = ProcessGroup::new(number, leader_began_by);
+            group.stop();
+            let is_stopped = || {
+                std::thread::sleep(Duration::from_millis(5));
+                let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
+                stat.contains(") T ")
+            };
+            ((0..20).any(|_| is_stopped()), group.is_over())
+        };
+        assert_eq!(stops(Start(1)), (false, true));
+        assert_eq!(stops(start_of(number).unwrap()), (true, false));
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
     }
 
     #[test]

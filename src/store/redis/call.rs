@@ -272,7 +272,7 @@ pub(super) fn add_note(command: &mut Cmd, note: Option<&Note>) {
 
 /// Returns the form of `release` that deletes the lock whatever the server knows; `None` if something stays in its place.
 pub(super) fn least_give_back(names: &Names, form: Form, release: &Release) -> Option<Least> {
-    if release.parked.is_some() || release.is_success() {
+    if release.leaves_something() {
         return None;
     }
     let has_members = release.mode.is_some_and(Mode::has_members);

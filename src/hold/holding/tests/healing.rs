@@ -62,6 +62,19 @@ fn a_node_whose_counter_failed_attempts_have_raised_is_healed_and_counts_at_once
 }
 
 #[test]
+fn a_healed_node_that_hides_its_counter_counts_once_the_others_have_given_their_word() {
+    virtual_time::run(async {
+        let mut held = hold(3, |fakes| fakes[2].borrow_mut().mood = Mood::Away).await;
+        held.fake(2).mood = Mood::Hiding;
+        // Another client had the first and the third node for a moment.
+        held.fake(0).key = None;
+        let changes = held.changes_until(1.0).await;
+        assert_eq!(held.fake(2).healed, 1);
+        assert_eq!(lost(&changes), Some(Loss::Absent), "{changes:?}");
+    });
+}
+
+#[test]
 fn a_complete_grant_in_between_ends_the_lease_once_the_healed_node_asks_for_proof() {
     virtual_time::run(async {
         let mut held = held_at_two_with_a_raised_counter_at_the_third().await;

@@ -3,6 +3,7 @@
 
 mod healing;
 mod losing;
+mod releasing;
 mod renewing;
 
 use std::cell::RefCell;
@@ -59,6 +60,8 @@ enum Mood {
     Away,
     /// Refuses the password.
     Refusing,
+    /// Hides its counter, which the user may not read.
+    Hiding,
     /// Says that the key is another's, whosever it is.
     Lying,
 }
@@ -92,7 +95,9 @@ impl FakeNode {
                 "NOAUTH",
             )))),
             Mood::Lying if lie.is_some() => Box::pin(std::future::ready(lie.unwrap())),
-            Mood::Well | Mood::Lying => Box::pin(std::future::ready(what(&mut fake, now))),
+            Mood::Well | Mood::Hiding | Mood::Lying => {
+                Box::pin(std::future::ready(what(&mut fake, now)))
+            }
             Mood::Slow(delay) => {
                 let answer = what(&mut fake, now);
                 Box::pin(async move {
@@ -122,7 +127,10 @@ impl FakeNode {
                 None if fake.counter > fence.get() && told != Some(fake.counter) => {
                     return Renewal::NotOurs(Revoked::Missing, Some(fake.counter));
                 }
-                None => Renewal::Healed(term.end(now), Some(fake.counter)),
+                None => {
+                    let counter = (fake.mood != Mood::Hiding).then_some(fake.counter);
+                    Renewal::Healed(term.end(now), counter)
+                }
             };
             fake.healed += u32::from(matches!(standing, Renewal::Healed(..)));
             fake.counter = fake.counter.max(fence.get());

@@ -204,6 +204,33 @@ fn no_client_joins_holders_of_another_kind_or_on_another_number_of_nodes() {
 }
 
 #[test]
+fn members_whose_leases_were_evicted_keep_the_lock() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (one, two) = (reader(), reader());
+        grant(&node, &one).await;
+        grant(&node, &two).await;
+        host.by_hand(&["DEL", &derived(Derived::Leases)]);
+        release(&node, &one).await;
+        assert!(!is_granted(&node, &wants(Mode::Exclusive, 0)).await);
+    });
+}
+
+#[test]
+fn a_member_that_moves_needs_no_place_more() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (other, mut moves) = (slot(1), slot(2));
+        grant(&node, &other).await;
+        grant(&node, &moves).await;
+        moves.is_exact = true;
+        assert_eq!(grant(&node, &moves).await.1, 2, "both places are taken");
+    });
+}
+
+#[test]
 fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
     virtual_time::run(async {
         let host = Host::new();

@@ -277,6 +277,40 @@ fn a_forced_deletion_keeps_a_healing_that_is_under_way_out() {
 }
 
 #[test]
+fn a_forced_deletion_tells_the_next_waiter() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, waiter] = [(); 2].map(|()| host.node());
+        let fence = grant(&holder, &claim_of(9)).await;
+        waiter.acquire(&waits(1)).await;
+        let how = TakeAway::Delete(token(9), fence, None);
+        assert_eq!(holder.take_away(how).await.unwrap(), None);
+        pass(Duration::from_millis(1)).await;
+        assert_eq!(wake_of(&waiter), Some(Wake::YourTurn));
+    });
+}
+
+#[test]
+fn a_healing_takes_the_holder_out_of_the_queue() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let [holder, waiter] = [(); 2].map(|()| host.node());
+        grant(&holder, &claim_of(9)).await;
+        waiter.acquire(&waits(1)).await;
+        holder.release(&release_of(&claim_of(9))).await;
+        // It has won the lock at other nodes.
+        let waiter_of = |claim: &Claim| claim.ticket.clone().map(|ticket| ticket.waiter);
+        let mut keep = heal_of(1, host.counter(), None);
+        keep.heal.as_mut().unwrap().waiter = waiter_of(&waits(1));
+        assert!(matches!(waiter.keep(&keep).await, Renewal::Healed(..)));
+        assert_eq!(
+            (host.queue().len(), host.get(&derived(Derived::Turns))),
+            (0, None)
+        );
+    });
+}
+
+#[test]
 fn fences_rise_by_the_counter_and_by_the_hint_whatever_the_servers_clock() {
     virtual_time::run(async {
         let host = Host::new();

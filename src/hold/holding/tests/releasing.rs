@@ -1,0 +1,100 @@
+//! Giving the lock back: who confirms it, and until when it is repeated.
+
+use super::*;
+use crate::lock::last::Run;
+use crate::lock::remains::Parking;
+
+/// Returns the remains of a run with `--hold-at-least`, and of one with `--once`.
+fn remains() -> [Remains; 2] {
+    let minute = Duration::from_secs(60);
+    let parked = Some(Parking {
+        left: minute,
+        span: minute,
+        parks_tombstone: false,
+    });
+    let run = Some(Run::default());
+    let (parks, succeeds) = (Remains::default(), Remains::default());
+    [
+        Remains { parked, ..parks },
+        Remains {
+            run,
+            once: Some(minute),
+            ..succeeds
+        },
+    ]
+}
+
+#[test]
+fn what_a_release_leaves_is_repeated_until_a_majority_has_it() {
+    for remains in remains() {
+        virtual_time::run(async {
+            let held = hold(3, |_| ()).await;
+            for node in [1, 2] {
+                held.fake(node).mood = Mood::Silent;
+            }
+            let fake = Rc::clone(&held.fakes[1]);
+            let (released, ()) = tokio::join!(held.holding.release(&remains), async {
+                Alarm::new().unwrap().reached(held.begun + TTL / 2).await;
+                fake.borrow_mut().mood = Mood::Well;
+            });
+            assert_eq!(released, ReleaseOutcome::Ours, "{remains:?}");
+        });
+    }
+}
+
+#[test]
+fn no_release_is_repeated_after_the_lease() {
+    for remains in remains() {
+        virtual_time::run(async {
+            let held = hold(3, |_| ()).await;
+            let deadline = held.holding.deadline();
+            for node in [1, 2] {
+                held.fake(node).mood = Mood::Away;
+            }
+            let released = held.holding.release(&remains).await;
+            assert!(
+                matches!(released, ReleaseOutcome::Unconfirmed(_)),
+                "{released:?}"
+            );
+            let asked = held.fakes[1].borrow().asked.clone();
+            assert!(asked.len() > 10 && asked.last() < Some(&deadline));
+        });
+    }
+}
+
+#[test]
+fn a_release_that_frees_the_lock_is_sent_once() {
+    virtual_time::run(async {
+        let held = hold(3, |_| ()).await;
+        for node in [1, 2] {
+            held.fake(node).mood = Mood::Away;
+        }
+        let released = held.holding.release(&Remains::default()).await;
+        assert!(
+            matches!(released, ReleaseOutcome::Unconfirmed(_)),
+            "{released:?}"
+        );
+        // The attempt, and the release.
+        assert_eq!(held.fakes[1].borrow().asked.len(), 2);
+    });
+}
+
+#[test]
+fn one_node_of_three_confirms_no_release() {
+    virtual_time::run(async {
+        let held = hold(3, |_| ()).await;
+        held.forget(1);
+        held.forget(2);
+        let released = held.holding.release(&Remains::default()).await;
+        assert_eq!(released, ReleaseOutcome::NotOurs(Revoked::Missing));
+    });
+}
+
+#[test]
+fn silence_does_not_tell_that_no_run_has_succeeded() {
+    virtual_time::run(async {
+        let held = hold(3, |_| ()).await;
+        let before = held.holding.run_before(Duration::from_secs(3600)).await;
+        assert_eq!(before.unwrap().unwrap_err().iter().count(), 3);
+    });
+}
