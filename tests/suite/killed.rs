@@ -188,6 +188,29 @@ fn a_password_that_was_changed_is_read_again() {
     });
 }
 
+/// A server that pauses its clients, as for a planned failover, drops what one had sent that has
+/// gone meanwhile.
+#[test]
+fn a_pause_of_the_servers_beyond_the_node_timeout_loses_no_release() {
+    for count in [1, 3] {
+        let nodes = Nodes::start(count);
+        let job = rlock("job")
+            .on_all(&nodes)
+            .args(["--ttl", "5m", "--node-timeout", "200ms"])
+            .hold("echo ready; read line; true");
+        for node in nodes.iter() {
+            node.cli(&["CLIENT", "PAUSE", "1500", "ALL"]);
+        }
+        job.finish()
+            .code(0)
+            .mentions(&["release not confirmed"])
+            .within(SOON);
+        eventually("the lock is free", || {
+            nodes.iter().all(|node| node.cli(&["EXISTS", "job"]) == "0")
+        });
+    }
+}
+
 #[test]
 fn a_release_is_repeated_until_the_server_is_back() {
     let mut server = Server::with(&["--appendonly", "yes"]);

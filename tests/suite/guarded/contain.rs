@@ -55,6 +55,27 @@ fn contained_daemons_end_when_rlock_is_killed() {
     eventually("the daemon is dead", || !alive(contained));
 }
 
+/// The guard finds daemons by their environment. redis-server writes its title over that.
+#[test]
+fn a_daemon_that_sets_its_title_outlives_a_killed_rlock() {
+    let (server, dir) = (Server::start(), tempfile::tempdir().expect("a directory"));
+    let socket = dir.path().join("daemon.sock");
+    let daemon = "setsid redis-server --port 0 --save '' --unixsocket $0 >/dev/null 2>&1 & echo daemon $!; wait";
+    let mut job = rlock("job")
+        .on(&server)
+        .args(["--contain", "--", "sh", "-c", daemon])
+        .args([&socket])
+        .spawn();
+    let daemon = job.wait_for_pid("daemon");
+    eventually("the daemon serves", || socket.exists());
+    job.signal(Signal::SIGKILL);
+    eventually("the guard gives the lock back", || {
+        server.cli(&["EXISTS", "job"]) == "0"
+    });
+    assert!(alive(daemon));
+    signal(daemon, Signal::SIGKILL);
+}
+
 #[test]
 fn the_exit_code_of_a_contained_command_is_its_own() {
     let server = Server::start();
