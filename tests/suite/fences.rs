@@ -145,10 +145,9 @@ fn twenty_waiters_all_get_their_turn_and_a_higher_fence_each() {
     nodes.are_clean();
 }
 
-/// A client whose clock is behind names a low number, and the next one a higher: the server starts
-/// above both.
+/// A lone server goes by its own clock, whatever number a client names.
 #[test]
-fn a_counter_that_one_server_lost_starts_above_every_number_that_a_client_may_name() {
+fn a_counter_that_one_server_lost_starts_above_every_number_that_it_gave() {
     let server = Server::ahead(10);
     for _ in 0..2 {
         let now: u64 = server
@@ -163,7 +162,7 @@ fn a_counter_that_one_server_lost_starts_above_every_number_that_a_client_may_na
             .code(0)
             .silent();
         let fence: u64 = run.stdout[0].parse().expect("a fence");
-        assert!(fence >= (now + 5) * 1_000_000, "{fence} at {now}");
+        assert!(fence >= now * 1_000_000, "{fence} at {now}");
         server.cli(&["FLUSHALL"]);
     }
 }
