@@ -153,15 +153,26 @@ impl<'a> Claimed<'a> {
         }
         match self.held(looks)?.holder() {
             Some((_, details)) if !details.kept => Ok(()),
-            holder => {
-                let pid = holder
-                    .and_then(|(_, details)| details.pid)
-                    .map(|pid| format!(" (pid {pid})"));
-                let told =
-                    "holds this lock, and renews and releases it itself; nothing was changed";
-                Err(self.usage(format!("rlock run{} {told}", pid.unwrap_or_default())))
-            }
+            holder => Err(self.kept_by_run(holder.and_then(|(_, details)| details.pid))),
         }
+    }
+
+    /// Refuses to free the lock of a run, whose command would go on beside the next one's.
+    ///
+    /// A tombstone is refused too, until the command is dead. What a run has left at a minority is
+    /// freed, since no client holds the lock by it.
+    fn refuse_run(&self, looks: &Observations) -> Result<(), Failure> {
+        match looks.census().kept(self.lock.token) {
+            Some(details) => Err(self.kept_by_run(details.pid)),
+            None => Ok(()),
+        }
+    }
+
+    fn kept_by_run(&self, pid: Option<u32>) -> Failure {
+        let pid = pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+        self.usage(format!(
+            "rlock run{pid} holds this lock, and renews and releases it itself; nothing was changed; rlock break ends it"
+        ))
     }
 
     async fn check(&self, fence: Option<Fence>, at_least: Duration) -> Result<Outcome, Failure> {
@@ -281,6 +292,7 @@ impl<'a> Claimed<'a> {
         // deleted.
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
+        self.refuse_run(&looks)?;
         if looks.census().is_held_by(*token).is_none() {
             // A node that hangs executes it when it resumes. Another node timeout is not spent on
             // its reply.

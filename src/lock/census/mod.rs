@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use super::details::Details;
 use super::fence::Fence;
 use super::instant::Instant;
 use super::last::Entry;
@@ -250,6 +251,15 @@ impl<'a> Census<'a> {
                 .of(token)
                 .is_some_and(|occupant| !occupant.is_parked())
         })
+    }
+
+    /// Returns what the run of `token` says of itself, if it has the key at a majority, or may have it,
+    /// broken or not.
+    pub fn kept(&self, token: Token) -> Option<&'a Details> {
+        let there = |observation: &'a Observation| observation.of(token)?.holder();
+        let own: Vec<_> = self.answers().filter_map(there).collect();
+        let (_, details) = own.iter().find(|(_, details)| details.kept)?;
+        (own.len() + self.silent() >= self.quorum.needed()).then_some(details)
     }
 
     /// Returns the last success before `token` got the lock, if it is no older than `within`. Only
