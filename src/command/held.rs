@@ -239,7 +239,12 @@ impl<'a> Claimed<'a> {
             raises_counter: false,
             heal: None,
         };
-        let (count, end) = outside::renew(&self.nodes, &request, schedule.node_timeout()).await;
+        // Without the lock's own fence nothing is set: a node would take a lower counter for it.
+        let has_fence = looks.census().fence(self.lock.token).is_some();
+        let healing = entry.holder().filter(|_| has_fence);
+        let healing = healing.map(|(_, details)| details.clone());
+        let (count, end) =
+            outside::renew(&self.nodes, &request, healing, schedule.node_timeout()).await;
         let left = end.map_or(Duration::ZERO, |end| end.since(clock::now()));
         self.conclude(&count, &Event::Renewed { left }).await
     }

@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use super::Nodes;
+use crate::lock::details::Details;
 use crate::lock::fault::{Fault, Faults};
 use crate::lock::instant::Instant;
 use crate::lock::last::Note;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::store::{Keep, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, TakeAway};
+use crate::store::{
+    Counter, Keep, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, TakeAway,
+};
 
 /// The nodes that did what they were asked, and those that gave no answer.
 pub struct Count {
@@ -38,11 +41,11 @@ async fn count<T>(
     nodes: &Nodes,
     limit: Duration,
     request: impl Fn(usize, &dyn Node) -> Option<Pending<T>>,
-    mut has_done: impl FnMut(T) -> Result<bool, Fault>,
+    mut has_done: impl FnMut(usize, T) -> Result<bool, Fault>,
 ) -> Count {
     let mut done = 0;
-    let faults = nodes.ask(limit, request, |_, reply| {
-        done += usize::from(has_done(reply)?);
+    let faults = nodes.ask(limit, request, |node, reply| {
+        done += usize::from(has_done(node, reply)?);
         Ok(false)
     });
     let faults = faults.await;
@@ -51,15 +54,56 @@ async fn count<T>(
 
 /// Extends the lock everywhere. Returns the count, and the end of the lease if a majority extended
 /// it.
-pub async fn renew(nodes: &Nodes, keep: &Keep, limit: Duration) -> (Count, Option<Instant>) {
+///
+/// Where the key is gone, it is set again with the details `healing`:
+///
+/// 1. Such a node tells its fence counter.
+/// 2. After that a majority must say once more that it has had the key all along. So the lock was
+///    held when the counter was told.
+/// 3. The key is set if the counter is still the one that was told: no other client was granted the
+///    lock there since.
+pub async fn renew(
+    nodes: &Nodes,
+    keep: &Keep,
+    healing: Option<Details>,
+    limit: Duration,
+) -> (Count, Option<Instant>) {
+    let mut missing = vec![None; nodes.len()];
+    let renewed = extend(nodes, limit, |_| Some(keep.clone()), &mut missing).await;
+    let (Some(details), true) = (healing, missing.iter().any(Option::is_some)) else {
+        return renewed;
+    };
+    let has_key = |node: usize| missing[node].is_none().then(|| keep.clone());
+    let (again, end) = extend(nodes, limit, has_key, &mut vec![None; nodes.len()]).await;
+    if renewed.1.is_none() || end.is_none() {
+        return (again, end);
+    }
+    let heals = |node: usize| Some(keep.healing(details.clone(), Some(missing[node]?), None));
+    let (healed, _) = extend(nodes, limit, heals, &mut vec![None; nodes.len()]).await;
+    let done = again.done + healed.done;
+    (Count { done, ..again }, end)
+}
+
+/// Sends each node its request to keep the lock, all at once. Notes in `missing` the counters of the
+/// nodes that have no key.
+async fn extend(
+    nodes: &Nodes,
+    limit: Duration,
+    request: impl Fn(usize) -> Option<Keep>,
+    missing: &mut [Counter],
+) -> (Count, Option<Instant>) {
     let mut ends = Vec::with_capacity(nodes.len());
-    let request = |_, there: &dyn Node| Some(there.keep(keep));
-    let count = count(nodes, limit, request, |renewal| match renewal {
+    let request = |node, there: &dyn Node| request(node).map(|keep| there.keep(&keep));
+    let count = count(nodes, limit, request, |node, renewal| match renewal {
         Renewal::Renewed(end, _) | Renewal::Healed(end, _) => {
             ends.push(end);
             Ok(true)
         }
-        Renewal::NotOurs(..) | Renewal::Broken(..) => Ok(false),
+        Renewal::NotOurs(_, counter) => {
+            missing[node] = counter;
+            Ok(false)
+        }
+        Renewal::Broken(..) => Ok(false),
         Renewal::Failed(fault) => Err(fault),
     });
     (count.await, nodes.quorum().reached_by(ends))
@@ -77,7 +121,7 @@ pub async fn release(nodes: &Nodes, token: Token, note: Option<Note>, limit: Dur
         note,
     };
     let request = |_, there: &dyn Node| Some(there.release(&release));
-    let count = count(nodes, limit, request, |reply| match reply {
+    let count = count(nodes, limit, request, |_, reply| match reply {
         ReleaseReply::Released => Ok(true),
         ReleaseReply::NotOurs(_) => Ok(false),
         ReleaseReply::Failed(fault) => Err(fault),
@@ -93,7 +137,7 @@ pub async fn take_away<'a>(
     how: impl Fn(usize) -> Option<TakeAway<'a>>,
 ) -> Count {
     let request = |node, there: &dyn Node| how(node).map(|how| there.take_away(how));
-    count(nodes, limit, request, |answer| Ok(answer?.is_none())).await
+    count(nodes, limit, request, |_, answer| Ok(answer?.is_none())).await
 }
 
 #[cfg(test)]

@@ -69,18 +69,9 @@ impl Claim {
 
     /// Returns the healing of the lock that this request has won with `fence`.
     pub fn healing(&self, fence: Fence, told: Counter) -> Keep {
-        let heal = Heal {
-            details: Details {
-                fence: Some(fence.get()),
-                ..self.details.clone()
-            },
-            told,
-            waiter: self.ticket.as_ref().map(|ticket| ticket.waiter.clone()),
-        };
-        Keep {
-            heal: Some(heal),
-            ..self.renewal(fence)
-        }
+        let waiter = self.ticket.as_ref().map(|ticket| ticket.waiter.clone());
+        let renewal = self.renewal(fence);
+        renewal.healing(self.details.clone(), told, waiter)
     }
 
     /// Returns the release of the key that the request may have set; `queue`: the fate of the
@@ -153,6 +144,23 @@ pub struct Keep {
     pub raises_counter: bool,
     /// The value by which the key is set again if there is none; `None`: it is then lost.
     pub heal: Option<Heal>,
+}
+
+impl Keep {
+    /// Returns the healing of the same lock, which these details describe.
+    #[must_use]
+    pub fn healing(&self, details: Details, told: Counter, waiter: Option<Waiter>) -> Self {
+        let fence = Some(self.fence.get());
+        let details = Details { fence, ..details };
+        Self {
+            heal: Some(Heal {
+                details,
+                told,
+                waiter,
+            }),
+            ..self.clone()
+        }
+    }
 }
 
 /// A key that is set again where a node has forgotten it, and its tombstone extended.

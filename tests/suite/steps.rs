@@ -331,6 +331,40 @@ fn a_release_that_no_majority_answers_still_reaches_the_nodes_when_they_wake() {
 }
 
 #[test]
+fn a_renewal_sets_the_lock_again_where_a_minority_lost_it() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    let values: Vec<String> = servers.iter().map(|it| it.cli(&["GET", "job"])).collect();
+    // One server after another, and both the key and all that is beside it.
+    for (lost, words) in [(0, ["DEL", "job"].as_slice()), (1, &["FLUSHALL"])] {
+        servers[lost].cli(words);
+        // Attempts that fail raise the counter there.
+        rlock("job")
+            .node(&nodes)
+            .args(["-n"])
+            .command(["true"])
+            .code(75);
+        with(&token, "renew", &nodes).finish().code(0).silent();
+        let again = servers[lost].cli(&["GET", "job"]);
+        let (told, detail) = again.split_once(",\"fence\":").expect("its fence");
+        assert!(values[lost].starts_with(told), "{again}");
+        let fence = detail.split(',').next().expect("a number");
+        with(&token, "check", &nodes)
+            .args(["--fence", fence, "--for", "50s"])
+            .finish()
+            .code(0)
+            .silent();
+        rlock("job")
+            .node(&nodes)
+            .args(["-n"])
+            .command(["true"])
+            .code(75);
+    }
+    with(&token, "release", &nodes).finish().code(0).silent();
+    assert!(servers.iter().all(|it| it.cli(&["EXISTS", "job"]) == "0"));
+}
+
+#[test]
 fn a_minority_does_not_hold_the_lock() {
     let (servers, nodes) = three();
     let token = acquired(&nodes);

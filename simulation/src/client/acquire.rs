@@ -100,7 +100,9 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
                 raises_counter: false,
                 heal: None,
             };
-            let (count, end) = outside::renew(&nodes, &keep, schedule.node_timeout()).await;
+            let healing = Some(client.details(false));
+            let (count, end) =
+                outside::renew(&nodes, &keep, healing, schedule.node_timeout()).await;
             if let (Some(true), Some(end)) = (count.is_majority(nodes.quorum()), end) {
                 kernel::with(|kernel| kernel.witness.extended(token, end));
             }

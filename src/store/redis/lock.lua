@@ -740,7 +740,7 @@ end
 -- the key over a grant that came between.
 -- ARGV[2] token, [3] value, [4] TTL in ms, [5] the holder's fence, [6] life of the fence counter in ms
 -- ARGV[7] the holder's entry in the queue, or empty
--- ARGV[8] the counter that this node told with 'absent', or empty: none above the holder's fence
+-- ARGV[8] the counter that this node told with 'absent', or empty: any that is not above the holder's fence
 -- ARGV[9] kind, [10] number of nodes, [11] index, [12] '1' if the lock has the form of Redisson's
 -- {'renewed', counter} | {'broken', type, length, tombstone, PTTL} | {'healed', counter as it was} | {'absent', counter} |
 --   {'held', type, length, first KiB, PTTL}
@@ -783,7 +783,7 @@ if OP == 'heal' then
   end
   local count = tonumber(call('GET', KEYS[2])) or 0
   local now_at = whole(count)
-  if count > tonumber(fence) and now_at ~= ARGV[8] then return {'absent', now_at} end
+  if now_at ~= ARGV[8] and (ARGV[8] ~= '' or count > tonumber(fence)) then return {'absent', now_at} end
   call('SET', KEYS[2], whole(math.max(count, tonumber(fence))), 'PX', ARGV[6])
   if kind == 'x' then
     put(ARGV[3], ttl, ARGV[12] == '1')
