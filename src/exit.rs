@@ -6,6 +6,7 @@ use std::io;
 use nix::errno::Errno;
 use serde_json::{Map, Value};
 
+use crate::lock::fault::FaultKind;
 use crate::lock::key::Keys;
 
 /// How rlock ends. The codes are those of sysexits(3) where it has one, and of flock(1) and
@@ -87,6 +88,18 @@ impl Outcome {
             Some(signal)
         } else {
             None
+        }
+    }
+}
+
+/// The outcome of nodes whose faults leave no majority, or of a set of nodes that cannot hold a lock.
+impl From<FaultKind> for Outcome {
+    fn from(kind: FaultKind) -> Self {
+        match kind {
+            FaultKind::Refused => Self::Refused,
+            FaultKind::Unfit => Self::Config,
+            FaultKind::Short => Self::System,
+            FaultKind::Unavailable | FaultKind::Unknown => Self::Unreachable,
         }
     }
 }
@@ -231,13 +244,6 @@ pub fn told_of_system(error: &io::Error) -> String {
     format!("{error}{}", if is_shortage(error) { remedy } else { "" })
 }
 
-/// Whether `told` has such an error in it, in the words of [`io::Error`].
-pub fn tells_shortage(told: &str) -> bool {
-    SHORTAGES
-        .iter()
-        .any(|code| told.contains(&format!("(os error {code})")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,19 +266,6 @@ mod tests {
             io::Error::from_raw_os_error(libc::EMFILE).to_string(),
         );
         assert_eq!(outcome_of(&failure.into()), Outcome::Config);
-    }
-
-    #[test]
-    fn a_shortage_is_known_by_its_words() {
-        let told = |code| {
-            tells_shortage(&format!(
-                "/run: {}; mend that",
-                io::Error::from_raw_os_error(code)
-            ))
-        };
-        assert!(
-            told(libc::EMFILE) && told(libc::ENFILE) && !told(libc::ENOENT) && !told(libc::ENOSPC)
-        );
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum FaultKind {
     Refused,
     /// The node cannot be used as configured.
     Unfit,
+    /// This machine lacks something to use the node: descriptors, memory.
+    Short,
     /// The request certainly changed nothing; later it may succeed.
     Unavailable,
     /// No answer: the request may have been executed, or may be yet.
@@ -187,14 +189,12 @@ impl Faults {
     pub fn kind(&self, quorum: Quorum) -> FaultKind {
         if self.refusals().count() > quorum.tolerated() {
             FaultKind::Refused
-        } else if self
-            .0
-            .iter()
-            .any(|there| there.fault.kind == FaultKind::Unfit)
-        {
-            FaultKind::Unfit
         } else {
-            FaultKind::Unavailable
+            let is_any = |kind: &FaultKind| self.0.iter().any(|there| there.fault.kind == *kind);
+            let lasting = [FaultKind::Short, FaultKind::Unfit]
+                .into_iter()
+                .find(is_any);
+            lasting.unwrap_or(FaultKind::Unavailable)
         }
     }
 

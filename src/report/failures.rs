@@ -7,10 +7,10 @@ use std::io;
 use super::status_text::{
     at_node, fields_of, fields_of_faults, holder, newer_waiter, occupied, of_kinds, told,
 };
-use crate::exit::{Failure, Outcome, tells_shortage};
+use crate::exit::{Failure, Outcome};
 use crate::lock::blocker::Blocker;
 use crate::lock::census::{Census, State};
-use crate::lock::fault::{Fault, FaultKind, Faults};
+use crate::lock::fault::{Fault, Faults};
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::quorum::Quorum;
@@ -49,30 +49,18 @@ pub fn unreachable(blocked: &Blocked) -> Failure {
 
 /// Too few nodes answered, or too many refused.
 pub fn no_majority(faults: &Faults, quorum: Quorum) -> Failure {
-    let outcome = match faults.kind(quorum) {
-        FaultKind::Refused => Outcome::Refused,
-        FaultKind::Unfit if faults.iter().any(|there| tells_shortage(&there.fault.why)) => {
-            Outcome::System
-        }
-        FaultKind::Unfit => Outcome::Config,
-        FaultKind::Unavailable | FaultKind::Unknown => Outcome::Unreachable,
-    };
+    let words = faults.no_majority_with_remedies(quorum);
     Failure {
         fields: fields_of_faults(faults),
-        ..Failure::new(outcome, faults.no_majority_with_remedies(quorum))
+        ..Failure::new(faults.kind(quorum).into(), words)
     }
 }
 
 /// The set of nodes cannot hold the lock, as the named node shows.
 pub fn unfit(node: &str, fault: &Fault) -> Failure {
-    let outcome = if tells_shortage(&fault.why) {
-        Outcome::System
-    } else {
-        Outcome::Config
-    };
     Failure {
         fields: at_node(node, &fault.why),
-        ..Failure::new(outcome, format!("{node}: {fault}"))
+        ..Failure::new(fault.kind.into(), format!("{node}: {fault}"))
     }
 }
 

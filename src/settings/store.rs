@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
-use crate::exit::{Failure, Outcome, tells_shortage};
+use crate::exit::Failure;
 use crate::lock::key::Key;
 use crate::store::address::{Address, has_scheme, joined};
 use crate::store::examine::Rights;
@@ -70,7 +70,8 @@ impl StoreConfig {
                 Ok(ways.iter().map(server).collect())
             }
             Self::Local(dir) => {
-                let store = LocalStore::open(dir.as_ref()).map_err(unfit)?;
+                let store = LocalStore::at(dir.as_ref())
+                    .map_err(|fault| Failure::new(fault.kind.into(), fault.why))?;
                 Ok(vec![Box::new(store)])
             }
         }
@@ -123,16 +124,6 @@ impl StoreConfig {
         let row = lacking.iter().find(|(lacks, _)| *lacks == feature);
         row.map(|(_, why)| *why)
     }
-}
-
-/// Returns the failure of a store that cannot be opened, which says why.
-fn unfit(why: String) -> Failure {
-    let outcome = if tells_shortage(&why) {
-        Outcome::System
-    } else {
-        Outcome::Config
-    };
-    Failure::new(outcome, why)
 }
 
 /// [`StoreConfig::new`], or [`StoreConfig::kind`].

@@ -137,7 +137,7 @@ fn met_before(examination: &Examination, before: &[Result<Examination, Fault>]) 
 fn of_fault(fault: &Fault) -> Finding {
     let (weight, usual) = match fault.kind {
         FaultKind::Refused => (Weight::Refused, "see its log"),
-        FaultKind::Unfit => (Weight::Unfit, "correct the node's address"),
+        FaultKind::Unfit | FaultKind::Short => (Weight::Unfit, "correct the node's address"),
         FaultKind::Unavailable | FaultKind::Unknown => (
             Weight::NoVote,
             "start it, or check the network between it and this machine",

@@ -139,7 +139,7 @@ impl Report {
 fn state(fault: &Fault) -> &'static str {
     match fault.kind {
         FaultKind::Refused => "refused",
-        FaultKind::Unfit => "unfit",
+        FaultKind::Unfit | FaultKind::Short => "unfit",
         FaultKind::Unavailable | FaultKind::Unknown => "away",
     }
 }

@@ -119,7 +119,7 @@ fn failed(fault: &Fault) -> Finding {
     }
     let (weight, remedy) = match fault.kind {
         FaultKind::Refused => (Weight::Refused, fault.remedy.unwrap_or("see its log")),
-        FaultKind::Unfit => (
+        FaultKind::Unfit | FaultKind::Short => (
             Weight::Unfit,
             fault
                 .remedy

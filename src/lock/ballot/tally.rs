@@ -332,7 +332,9 @@ impl Ballot {
             .iter()
             .enumerate()
             .find_map(|(node, vote)| match vote.told() {
-                Some(Vote::Failed(fault)) if fault.kind == FaultKind::Unfit => {
+                Some(Vote::Failed(fault))
+                    if matches!(fault.kind, FaultKind::Unfit | FaultKind::Short) =>
+                {
                     Some((node, fault.clone()))
                 }
                 Some(reply) => {

@@ -14,7 +14,8 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::Uid;
 
-use super::shown;
+use super::{failed, shown, unfit};
+use crate::store::Fault;
 use crate::store::local::LocalDir;
 
 /// Mode bits of a directory that lets other users in.
@@ -55,7 +56,7 @@ pub(in crate::store) struct Directory {
 impl Directory {
     /// Opens `chosen`, or the user's own directory, and makes it if it is missing. Errors say what
     /// to do.
-    pub(in crate::store) fn open(chosen: Option<&LocalDir>) -> Result<Self, String> {
+    pub(in crate::store) fn open(chosen: Option<&LocalDir>) -> Result<Self, Fault> {
         let user = Uid::effective().as_raw();
         match chosen {
             Some(dir) if dir.is_shared => shared(&dir.path, user),
@@ -124,18 +125,19 @@ fn places(user: u32) -> [PathBuf; 2] {
     }
 }
 
-fn own(user: u32) -> Result<Directory, String> {
+fn own(user: u32) -> Result<Directory, Fault> {
     for path in places(user) {
         let failed = |error: io::Error| {
-            format!(
-                "cannot use {}: {error}; mend that, or {REMEDY}",
-                shown(&path)
+            let path = shown(&path);
+            failed(
+                &error,
+                format!("cannot use {path}: {error}; mend that, or {REMEDY}"),
             )
         };
         if let Some(file) = opened(&path, OFlag::O_NOFOLLOW).map_err(failed)? {
             let there = file.metadata().map_err(failed)?;
             if let Some(why) = misconfiguration(there.uid(), there.mode(), user, ANY_ACCESS) {
-                return Err(format!("{} {why}, or {REMEDY}", shown(&path)));
+                return Err(unfit(format!("{} {why}, or {REMEDY}", shown(&path))));
             }
             return Ok(Directory {
                 file,
@@ -145,24 +147,29 @@ fn own(user: u32) -> Result<Directory, String> {
             });
         }
     }
-    Err(format!(
+    Err(unfit(format!(
         "this host has neither {}; {REMEDY}",
         if user == 0 {
             "/run nor /tmp"
         } else {
             "/run/lock nor /tmp"
         }
-    ))
+    )))
 }
 
-fn given(path: &Path, user: u32) -> Result<Directory, String> {
-    let failed = |error: io::Error| format!("cannot open or make the directory: {error}");
+fn given(path: &Path, user: u32) -> Result<Directory, Fault> {
+    let failed = |error: io::Error| {
+        failed(
+            &error,
+            format!("cannot open or make the directory: {error}"),
+        )
+    };
     let file = opened(path, OFlag::empty())
         .and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT)));
     let file = file.map_err(failed)?;
     let there = file.metadata().map_err(failed)?;
     match misconfiguration(there.uid(), there.mode(), user, WRITE_ACCESS) {
-        Some(why) => Err(format!("the directory {why}, or {OTHERS}")),
+        Some(why) => Err(unfit(format!("the directory {why}, or {OTHERS}"))),
         None => Ok(Directory {
             file,
             path: path.to_path_buf(),
@@ -173,7 +180,7 @@ fn given(path: &Path, user: u32) -> Result<Directory, String> {
 }
 
 /// Opens a directory that users share. It is never made: rlock cannot know its group.
-fn shared(path: &Path, user: u32) -> Result<Directory, String> {
+fn shared(path: &Path, user: u32) -> Result<Directory, Fault> {
     let open = || -> io::Result<(File, u32)> {
         let file = existing(path, OFlag::empty())?;
         let mode = file.metadata()?.mode();
@@ -181,12 +188,13 @@ fn shared(path: &Path, user: u32) -> Result<Directory, String> {
     };
     let (file, mode) = open().map_err(|error| {
         let remedy = "make it for the users' group: install -d -m 2770 -g GROUP DIR";
-        format!(
-            "cannot open the directory: {error}; {}",
-            if is_missing(&error) { remedy } else { REMEDY }
+        let remedy = if is_missing(&error) { remedy } else { REMEDY };
+        failed(
+            &error,
+            format!("cannot open the directory: {error}; {remedy}"),
         )
     })?;
-    let mode = shared_mode(mode).map_err(|why| format!("the directory {why}"))?;
+    let mode = shared_mode(mode).map_err(|why| unfit(format!("the directory {why}")))?;
     Ok(Directory {
         file,
         path: path.to_path_buf(),

@@ -6,6 +6,7 @@ use nix::sys::statfs::fstatfs;
 use serde_json::json;
 
 use super::directory::Directory;
+use crate::store::Fault;
 use crate::store::examine::{Examination, Finding, Weight};
 use crate::store::local::LocalDir;
 use crate::text::escape;
@@ -33,10 +34,12 @@ const FILE_SYSTEMS: [(u32, &str, bool); 18] = [
     (0x7461_636f, "ocfs2", true),
 ];
 
-/// Examines the directory in which `LocalStore::open` finds its locks. Errors name it.
-pub(super) fn examination(chosen: Option<&LocalDir>) -> Result<Examination, String> {
+/// Examines the directory in which `LocalStore::at` finds its locks. Errors name it.
+pub(super) fn examination(chosen: Option<&LocalDir>) -> Result<Examination, Fault> {
     let dir = Directory::open(chosen)?;
-    let failed = |error: std::io::Error| format!("{}: {error}", super::shown(dir.path()));
+    let failed = |error: std::io::Error| {
+        super::failed(&error, format!("{}: {error}", super::shown(dir.path())))
+    };
     let (owner, mode) = dir.owner_and_mode().map_err(failed)?;
     let kind = fstatfs(dir.as_fd())
         .map_err(|error| failed(error.into()))?

@@ -434,7 +434,7 @@ fn told(dir: &Directory, name: &str, error: &io::Error) -> Fault {
         }
         _ => "mend that, or name another directory with local:/dir",
     };
-    unfit(format!("{path}: {error}; {remedy}"))
+    super::failed(error, format!("{path}: {error}; {remedy}"))
 }
 
 fn refused(dir: &Directory, name: &str, why: &str) -> Fault {

@@ -31,6 +31,7 @@ use super::{
     Pending, Plan, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wake,
 };
 use crate::clock::{self, Alarm};
+use crate::exit::is_shortage;
 use crate::lock::backoff::GATE_TURN;
 use crate::lock::blocker::Blocker;
 use crate::lock::blocker::Reservation;
@@ -79,11 +80,13 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Locks in `dir`, or in the user's own directory. Errors are configuration errors: they name
-    /// the directory.
-    pub fn open(dir: Option<&LocalDir>) -> Result<Self, String> {
+    /// Locks in `dir`, or in the user's own directory. Errors name the directory.
+    pub fn at(dir: Option<&LocalDir>) -> Result<Self, Fault> {
         let name = dir.map_or_else(|| "local".to_owned(), ToString::to_string);
-        Directory::open(dir).map_err(|why| format!("--node {name}: {why}"))?;
+        Directory::open(dir).map_err(|fault| Fault {
+            why: format!("--node {name}: {fault}"),
+            ..fault
+        })?;
         Ok(Self {
             name,
             dir: dir.cloned(),
@@ -111,7 +114,7 @@ impl Store for LocalStore {
     }
 
     fn examine(&self, _: &Plan) -> Pending<Result<Examination, Fault>> {
-        let examination = examine::examination(self.dir.as_ref()).map_err(unfit);
+        let examination = examine::examination(self.dir.as_ref());
         Box::pin(std::future::ready(examination))
     }
 }
@@ -138,7 +141,7 @@ struct LocalNode {
 
 impl LocalNode {
     fn files(&self) -> Result<Files, Fault> {
-        let dir = Directory::open(self.chosen.as_ref()).map_err(unfit)?;
+        let dir = Directory::open(self.chosen.as_ref())?;
         Ok(Files::new(dir, self.key.stored()))
     }
 
@@ -452,6 +455,16 @@ fn waits((token, details): (Token, &Details)) -> Waiter {
 /// A fault that waiting does not mend.
 fn unfit(why: String) -> Fault {
     Fault::new(FaultKind::Unfit, why)
+}
+
+/// The fault that `error` of a system call is; `why` tells it.
+fn failed(error: &io::Error, why: String) -> Fault {
+    let kind = if is_shortage(error) {
+        FaultKind::Short
+    } else {
+        FaultKind::Unfit
+    };
+    Fault::new(kind, why)
 }
 
 fn shown(path: &Path) -> String {

@@ -57,7 +57,7 @@ fn named(dir: &Path) -> LocalDir {
 }
 
 fn node(dir: &Path) -> Box<dyn Node> {
-    LocalStore::open(Some(&named(dir)))
+    LocalStore::at(Some(&named(dir)))
         .unwrap()
         .open(&Key::new("", "job").unwrap())
 }

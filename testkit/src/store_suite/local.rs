@@ -33,7 +33,7 @@ impl World for Local {
             path: self.0.path().to_path_buf(),
             is_shared: false,
         };
-        Box::new(LocalStore::open(Some(&dir)).expect("a directory"))
+        Box::new(LocalStore::at(Some(&dir)).expect("a directory"))
     }
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
