@@ -20,7 +20,7 @@ use crate::job::guard::Guard;
 use crate::job::nested::outer::OuterRun;
 use crate::job::policy::CaughtSignal;
 use crate::job::signals::Signals;
-use crate::lock::details::{Details, LONGEST_NOTE, fits};
+use crate::lock::details::{Details, fits};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
 use crate::lock::messages::Claim;
@@ -47,14 +47,8 @@ pub(super) async fn take(
     signals: &mut Signals,
     alarm: &mut Alarm,
 ) -> anyhow::Result<Result<Cover, Outcome>> {
-    if lock
-        .note
-        .as_deref()
-        .is_some_and(|note| !fits(note, LONGEST_NOTE))
-    {
-        lock.report.say(&Event::NoteCut {
-            limit: LONGEST_NOTE,
-        });
+    if let Some(limit) = note_is_cut_to(lock) {
+        lock.report.say(&Event::NoteCut { limit });
     }
     let nodes = open_each(lock)?;
     let covering = tokio::select! {
@@ -118,6 +112,17 @@ pub(super) async fn take(
             return Err(failure(lock, &reason).of(&lock.keys[client.which]).into());
         }
     })
+}
+
+/// Returns the bytes of `--note` that are stored, if it has more.
+fn note_is_cut_to(lock: &LockSettings) -> Option<usize> {
+    let details = Details {
+        delay: duration::millis(lock.schedule().term().lock_delay()),
+        ..Details::default()
+    };
+    let limit = details.longest_note();
+    let is_cut = lock.note.as_deref().is_some_and(|note| !fits(note, limit));
+    is_cut.then_some(limit)
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.

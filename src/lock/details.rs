@@ -27,7 +27,7 @@ pub const PARKED: &str = "parked ";
 pub const LONGEST_REASON: usize = 200;
 
 /// The longest `--note`. It is shorter in a value with one of the rooms below.
-pub const LONGEST_NOTE: usize = 512;
+const LONGEST_NOTE: usize = 512;
 
 /// The longest host name.
 const LONGEST_HOST: usize = 96;
@@ -169,10 +169,8 @@ impl Default for Details {
 }
 
 impl Details {
-    /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
-    /// The largest value has 1,020 bytes: a new field takes its room from the note.
-    #[must_use]
-    pub fn fitted(self) -> Self {
+    /// Returns the length to which a note is cut beside what else these details have.
+    pub fn longest_note(&self) -> usize {
         let has_reason = self.broken.as_ref().is_some_and(|by| by.reason.is_some());
         let rooms = [
             (self.broken.is_some(), ROOM_OF_BREAKER),
@@ -180,12 +178,19 @@ impl Details {
             (self.delay > 0, ROOM_OF_DELAY),
         ];
         let rooms = rooms.iter().filter(|(is_taken, _)| *is_taken);
-        let taken: usize = rooms.map(|(_, room)| room).sum();
+        LONGEST_NOTE - rooms.map(|(_, room)| room).sum::<usize>()
+    }
+
+    /// Returns these details, each text cut so that the whole value stays within [`LARGEST_VALUE`].
+    /// The largest value has 1,020 bytes: a new field takes its room from the note.
+    #[must_use]
+    pub fn fitted(self) -> Self {
+        let longest_note = self.longest_note();
         Self {
             host: cut(self.host, LONGEST_HOST),
             user: cut(self.user, LONGEST_USER),
             cmd: cut(self.cmd, LONGEST_CMD),
-            note: self.note.map(|note| cut(note, LONGEST_NOTE - taken)),
+            note: self.note.map(|note| cut(note, longest_note)),
             broken: self.broken.map(Breaker::fitted),
             v: FORMAT,
             ..self

@@ -110,7 +110,16 @@ fn under_systemd_each_line_has_its_level() {
         "{told}"
     );
     let told = in_a_service(&server, &format!("--note {}", "x".repeat(600)));
-    assert!(told.starts_with("<4>rlock: job: --note is cut"), "{told}");
+    assert!(
+        told.starts_with("<4>rlock: job: --note is cut to the 512"),
+        "{told}"
+    );
+    let note = "x".repeat(500);
+    let told = in_a_service(&server, &format!("--lock-delay 1s --note {note}"));
+    assert!(
+        told.starts_with("<4>rlock: job: --note is cut to the 480"),
+        "{told}"
+    );
     let told = in_a_service(&server, "-v --log text");
     assert!(told.starts_with("rlock: job: acquired"), "{told}");
 }
