@@ -2,7 +2,7 @@
 //! side of it, and [`watch`] the guard's.
 //!
 //! 1. *Fork.* rlock forks the guard once its settings are complete, before it has threads or
-//!    connections. The two share a [`WatchdogState`], a timer, a socket pair and the pipe of nested
+//!    connections. The two share a [`GuardState`], a timer, a socket pair and the pipe of nested
 //!    runs. The guard leaves rlock's session and blocks all signals.
 //! 2. *Arm.* Before exec, the command's own process writes its group and the deadline into the
 //!    state and then sets the timer. So the command never runs unguarded.
@@ -18,8 +18,8 @@
 //!
 //! A guard that was killed or stopped is replaced by another one with the same state.
 
+mod state;
 mod watch;
-mod watchdog;
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -38,7 +38,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 use uuid::Uuid;
 
-use self::watchdog::WatchdogState;
+use self::state::GuardState;
 use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
@@ -61,7 +61,7 @@ pub type Heir = Rc<dyn Fn(Left)>;
 pub struct Guard {
     heir: Heir,
     process: GuardProcess,
-    state: Arc<WatchdogState>,
+    state: Arc<GuardState>,
     /// Descriptors that the guard keeps open until no process of the command can run: they hold
     /// `local` locks.
     keeps: Vec<RawFd>,
@@ -82,7 +82,7 @@ struct GuardProcess {
 impl Guard {
     /// Starts an unarmed guard.
     pub fn start(heir: Heir) -> io::Result<Self> {
-        let state = Arc::new(WatchdogState::new()?);
+        let state = Arc::new(GuardState::new()?);
         let nested = pipe2(OFlag::O_CLOEXEC)?;
         Ok(Self {
             process: GuardProcess::start(&state, &nested.0, &[], &heir)?,
@@ -216,12 +216,7 @@ impl Drop for Guard {
 impl GuardProcess {
     /// Forks a guard with `state` that reads the `pipe` of nested runs, and keeps the descriptors
     /// `keeps` open.
-    fn start(
-        state: &WatchdogState,
-        pipe: &OwnedFd,
-        keeps: &[RawFd],
-        heir: &Heir,
-    ) -> io::Result<Self> {
+    fn start(state: &GuardState, pipe: &OwnedFd, keeps: &[RawFd], heir: &Heir) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;

@@ -11,7 +11,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::sys::timerfd::TimerFd;
 use nix::unistd::{Pid, setsid};
 
-use super::watchdog::WatchdogState;
+use super::state::GuardState;
 use super::{Heir, Left, set_timer};
 use crate::clock;
 use crate::job::nested;
@@ -27,7 +27,7 @@ const MAX_DESCRIPTORS: RawFd = 1 << 20;
 pub(super) fn watch(
     [socket, pipe]: [&OwnedFd; 2],
     timer: &TimerFd,
-    state: &WatchdogState,
+    state: &GuardState,
     keeps: &[RawFd],
     heir: &Heir,
 ) -> ! {
@@ -120,7 +120,7 @@ fn go_first() {
 }
 
 /// The processes of the command that leads `group`, for the guard that began at `born`.
-fn tree_of(group: Pid, state: &WatchdogState, born: Instant) -> ProcessTree {
+fn tree_of(group: Pid, state: &GuardState, born: Instant) -> ProcessTree {
     let began = Start::at(state.armed_at(), born);
     ProcessTree::orphaned(group, began, &state.mark().to_string(), state.contains())
 }
@@ -129,7 +129,7 @@ fn tree_of(group: Pid, state: &WatchdogState, born: Instant) -> ProcessTree {
 ///
 /// Writers store the deadline *before* they set the timer. So if an old deadline is read here, the
 /// writer sets the timer after this function does, and wins.
-fn set(timer: &TimerFd, state: &WatchdogState, fired_for: Instant) -> io::Result<()> {
+fn set(timer: &TimerFd, state: &GuardState, fired_for: Instant) -> io::Result<()> {
     loop {
         let kill_at = state.kill_at();
         set_timer(

@@ -2,7 +2,7 @@
 //! words.
 //!
 //! A message is a string of at least three words in the source. It is explained where a row has
-//! words of it. A remedy says itself what to do, and begins with a verb of [`REMEDIES`]. All else is
+//! words of it; … stands for words of which the message is made. A remedy says itself what to do, and begins with a verb of [`REMEDIES`]. All else is
 //! of one of the [`FAMILIES`], so that a new message fails this test until someone decides.
 
 use std::path::Path;
@@ -66,7 +66,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         "of a server",
     ),
     (
-        "store/redis/locator/answer.rs",
+        "store/redis/locator/naming.rs",
         &["NO_SUCH_SERVICE"],
         "of a server",
     ),
@@ -149,6 +149,15 @@ impl Text {
     fn is_of(&self, (path, items, _): &(&str, &[&str], &str)) -> bool {
         let is_there = self.path.contains(path);
         is_there && (items.is_empty() || items.contains(&self.item.as_str()))
+    }
+
+    /// Whether it has these words; … in them stands for any others.
+    fn says(&self, words: &str) -> bool {
+        let mut rest = Some(self.words.as_str());
+        for part in words.split('…') {
+            rest = rest.and_then(|rest| rest.split_once(part.trim()).map(|(_, after)| after));
+        }
+        rest.is_some()
     }
 
     fn is_remedy(&self) -> bool {
@@ -260,7 +269,7 @@ fn every_message_of_the_source_is_explained() {
     let texts = texts();
     assert!(texts.len() > 400, "{}", texts.len());
     let new = texts.iter().filter(|text| {
-        !(explained.iter().any(|words| text.words.contains(words))
+        !(explained.iter().any(|words| text.says(words))
             || text.is_remedy()
             || FAMILIES.iter().any(|family| text.is_of(family)))
     });
@@ -296,13 +305,13 @@ fn every_family_has_messages() {
 #[test]
 fn every_message_that_is_explained_exists() {
     let source = super::source("src");
-    let source = one_line(&source);
+    let (source, texts) = (one_line(&source), texts());
     let page = read(Path::new(PAGE));
     let explained = explained(&page);
     assert!(explained.len() > 150, "{}", explained.len());
     let missing: Vec<_> = explained
         .iter()
-        .filter(|words| !source.contains(**words))
+        .filter(|words| !source.contains(**words) && !texts.iter().any(|text| text.says(words)))
         .collect();
     assert!(
         missing.is_empty(),

@@ -6,7 +6,7 @@
 //! 2. A server that was found is confirmed if a majority still names it, and no answer has a higher
 //!    epoch.
 
-use super::answer::{Location, Naming, SentinelAnswer};
+use super::naming::{Location, Naming, SentinelAnswer};
 use super::{Confirmation, Primary};
 use crate::lock::quorum::Quorum;
 use crate::store::{Fault, FaultKind};

@@ -11,9 +11,9 @@
 //! Where a server is known only here and in `redis`: a layer above sees one node. No request is
 //! repeated here.
 
-mod answer;
 mod answers;
 mod cluster;
+mod naming;
 pub mod redirect;
 mod sentinel;
 mod site;
@@ -30,8 +30,8 @@ use tokio::task::JoinSet;
 use super::connect::Connector;
 use super::{Fault, Pending};
 use crate::lock::key::Key;
-pub use answer::{Location, Naming};
 pub use cluster::Cluster;
+pub use naming::{Location, Naming};
 pub use sentinel::Sentinels;
 pub use site::{Primary, Site, Source};
 pub use slots::HashSlot;

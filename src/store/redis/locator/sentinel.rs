@@ -16,8 +16,8 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, watch};
 
 use super::Questions;
-use super::answer::{self, Naming, SentinelAnswer};
 use super::answers::Answers;
+use super::naming::{self, Naming, SentinelAnswer};
 use super::{Confirmation, Location, Primary, ServerAt, Site, Survey};
 use crate::clock;
 use crate::lock::instant::Instant;
@@ -212,7 +212,7 @@ impl Sentinel {
         let (address, state) = (question("GET-MASTER-ADDR-BY-NAME"), question("MASTER"));
         let send = |command| connection.send(command, Effect::None);
         let (before, state, after) = tokio::join!(send(&address), send(&state), send(&address));
-        answer::read(before, state, after)
+        naming::read(before, state, after)
     }
 
     /// Returns the link, which is opened if need be.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::Location;
+use super::naming::Location;
 use super::{Cluster, Locator, Sentinels, ServerAt};
 use crate::clock;
 use crate::lock::instant::Instant;

@@ -1,4 +1,4 @@
-//! The watchdog's state: written by rlock, read by its guard, in memory that both map.
+//! The guard's state: written by rlock, read by the guard, in memory that both map.
 //!
 //! A message would wake the guard each time, when the CPU is needed for the command or for the
 //! server that passes the lock on. Each field is one atomic with one writer at a time: rlock, or
@@ -22,12 +22,12 @@ const UNARMED: i32 = 0;
 
 /// The mapping. A forked process shares it.
 #[derive(Debug)]
-pub(super) struct WatchdogState(NonNull<SharedPage>);
+pub(super) struct GuardState(NonNull<SharedPage>);
 
 // SAFETY: it stays mapped until it is dropped, and consists of atomics.
-unsafe impl Send for WatchdogState {}
+unsafe impl Send for GuardState {}
 // SAFETY: as above.
-unsafe impl Sync for WatchdogState {}
+unsafe impl Sync for GuardState {}
 
 #[derive(Debug)]
 struct SharedPage {
@@ -66,8 +66,8 @@ impl AtomicUuid {
     }
 }
 
-impl WatchdogState {
-    /// Maps an unarmed watchdog.
+impl GuardState {
+    /// Maps the state of an unarmed guard.
     pub(super) fn new() -> io::Result<Self> {
         let length = NonZero::new(size_of::<SharedPage>()).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -168,7 +168,7 @@ impl WatchdogState {
     }
 }
 
-impl Drop for WatchdogState {
+impl Drop for GuardState {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and all references to it were borrowed from
         // `self`.
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_one_process_writes_its_fork_reads() {
-        let state = WatchdogState::new().unwrap();
+        let state = GuardState::new().unwrap();
         assert_eq!((state.group(), state.kill_at()), (None, Instant::NEVER));
         let (group, token, later) = (
             Pid::from_raw(4711),
