@@ -545,3 +545,22 @@ fn a_server_that_repeats_the_password_is_quoted_without_it() {
         }
     }
 }
+
+#[test]
+fn doctor_calls_no_server_fit_that_gives_one_answer_to_whatever_it_is_asked() {
+    for says in [
+        ",nan\r\n",
+        "+OK\r\n",
+        ":1\r\n",
+        "*2\r\n:1\r\n:5\r\n",
+        "_\r\n",
+    ] {
+        let url = server(|_, stream| Says::Once(says).to(stream));
+        let told = rlock_words(["doctor"]).node(&url).finish().code(78);
+        let told = told.stdout.join("\n");
+        assert!(
+            told.contains("cannot run rlock's scripts: unexpected reply"),
+            "{says:?}: {told}"
+        );
+    }
+}
