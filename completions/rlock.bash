@@ -584,7 +584,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__doctor)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --ttl --restart-guard --acl --try --json --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --pattern --role --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --ttl --restart-guard --acl --try --json --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -599,6 +599,20 @@ _rlock() {
                     ;;
                 -k)
                     COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --pattern)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --role)
+                    COMPREPLY=($(compgen -W "job operator monitor" -- "${cur}"))
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi

@@ -289,6 +289,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -s q -l quiet -d 'Pri
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s k -l key -d 'A lock for these nodes: checks that the ACL allows its key, and makes the ACL line for it alone' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l pattern -d 'Makes the ACL line for all locks whose names match, such as deploy-*' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l role -d 'The user\'s work: job runs commands under locks, operator shows and breaks them, monitor shows them' -r -f -a "job\t'Runs commands under locks'
+operator\t'Shows locks and breaks them'
+monitor\t'Shows locks'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f

@@ -130,10 +130,10 @@ pub enum Command {
     ///
     /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit:
     /// no majority, refused, or wrongly configured. Warnings are: a policy that evicts, a clock
-    /// that is wrong, a recent restart, a replica that may lose writes, a certificate that ends
-    /// within 30 days, or a server that any client of another host may write to. No persistence is one,
-    /// unless the restart guard of several nodes covers it. A minority that is away, refuses rlock
-    /// or sets no key is a warning too.
+    /// that is wrong, a recent restart, or a replica that may lose writes. So are a certificate that
+    /// ends within 30 days, and a server to which clients of other hosts may write without a
+    /// password. No persistence is one, unless the restart guard of several nodes covers it. A
+    /// minority that is away, refuses rlock or sets no key is a warning too.
     Doctor(Deferred<DoctorArgs>),
     /// Show every setting that is in force, and where it comes from
     ///

@@ -9,6 +9,7 @@ use super::{CopyArgs, FileArgs, LockArgs, NodeArgs, OutputArgs};
 use crate::lock::fence::Fence;
 use crate::lock::restart::RestartGuard;
 use crate::lock::token::Token;
+use crate::store::examine::Role;
 use crate::text::duration;
 
 /// `--format` of `acquire`.
@@ -154,6 +155,26 @@ pub struct DoctorArgs {
     /// alone
     #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
     pub keys: Vec<String>,
+
+    /// Makes the ACL line for all locks whose names match, such as deploy-*
+    #[arg(
+        long = "pattern",
+        value_name = "PATTERN",
+        help_heading = "Lock",
+        hide_short_help = true
+    )]
+    pub patterns: Vec<String>,
+
+    /// The user's work: job runs commands under locks, operator shows and breaks them, monitor
+    /// shows them
+    #[arg(
+        long,
+        value_name = "ROLE",
+        default_value = "job",
+        help_heading = "Lock",
+        hide_short_help = true
+    )]
+    pub role: Role,
 
     #[command(flatten)]
     pub nodes: NodeArgs,

@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::Failure;
-use crate::lock::key::Key;
 use crate::store::address::{Address, has_scheme, joined};
-use crate::store::examine::Rights;
+use crate::store::examine::{Rights, Role};
 use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::redis::locator::Way;
 use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
@@ -96,11 +95,11 @@ impl StoreConfig {
             .join(",")
     }
 
-    /// Returns the text that gives a user at the servers the rights to the locks `keys`, or to all
-    /// if there are none.
-    pub fn grant(&self, keys: &[Key]) -> Result<Option<Rights>, Failure> {
+    /// Returns the text that gives a user at the servers the rights of `role` to these locks, or to
+    /// all if there are none.
+    pub fn grant(&self, role: Role, locks: acl::Locks) -> Result<Option<Rights>, Failure> {
         match self {
-            Self::Servers(ways) => acl::grant(ways, keys).map(Some).map_err(config),
+            Self::Servers(ways) => acl::grant(ways, role, locks).map(Some).map_err(config),
             Self::Local(_) => Ok(None),
         }
     }

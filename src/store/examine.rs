@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::lock::key::Key;
@@ -15,9 +16,22 @@ use crate::text::table::Column;
 /// Largest clock offset that counts as right: time servers keep clocks within some milliseconds.
 const SKEW: Duration = Duration::from_secs(1);
 
+/// The use that a user makes of the locks, which decides the rights that it needs.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Role {
+    /// Runs commands under locks
+    Job,
+    /// Shows locks and breaks them
+    Operator,
+    /// Shows locks
+    Monitor,
+}
+
 /// Planned use of a store.
 #[derive(Clone)]
 pub struct Plan {
+    /// The use of the locks.
+    pub role: Role,
     /// Locks that it must be able to hold.
     pub keys: Vec<Key>,
     /// Number of nodes.

@@ -15,6 +15,7 @@ use crate::lock::quorum::Quorum;
 use crate::lock::schedule::ScheduleOptions;
 use crate::settings::{self, NODE_TIMEOUT, NodeSettings, Sources, strange_variables};
 use crate::store::examine::{Examination, Finding, Plan, Weight};
+use crate::store::redis::acl;
 use crate::store::{Fault, FaultKind};
 use crate::text::{escape, is_pattern};
 use report::{Fitness, Report};
@@ -35,12 +36,18 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
         .tries
         .then(|| settings::key(&args.nodes, trial::NAME))
         .transpose()?;
-    let grant = reach.store.grant(&keys)?;
+    let locks = acl::Locks {
+        keys: &keys,
+        patterns: &args.patterns,
+        prefix: &args.nodes.prefix,
+    };
+    let grant = reach.store.grant(args.role, locks)?;
     // A slow node must show as slow, not as dead.
     let limit = reach.limit.max(NODE_TIMEOUT);
     let mut report = block_on(async {
         let stores = reach.store.open(limit, 1, reach.writes)?;
         let plan = Plan {
+            role: args.role,
             keys,
             nodes: stores.len(),
             schedule,
@@ -68,11 +75,7 @@ pub fn doctor(args: &DoctorArgs, sources: &Sources) -> anyhow::Result<Outcome> {
             "{} is taken as the name of one lock, and no pattern",
             escape::text(name)
         );
-        Finding::new(
-            Weight::Note,
-            what,
-            "for patterns see Rights in docs/redis.md",
-        )
+        Finding::new(Weight::Note, what, "give a pattern with --pattern")
     });
     let strange = strange_variables().into_iter();
     let strange = strange.map(|what| {

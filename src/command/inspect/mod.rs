@@ -52,6 +52,8 @@ struct Selection {
 struct View {
     stores: Vec<Box<dyn Store>>,
     locks: Vec<(Key, Observations)>,
+    /// Those that were found, and that the user may not read.
+    unreadable: Vec<(Key, Observations)>,
     /// The nodes that could not be scanned for locks, and why.
     unread: Faults,
     /// Why the locks are unknown, where too few nodes could be scanned.
@@ -151,6 +153,7 @@ impl View {
             return Ok(Self {
                 stores,
                 locks: Vec::new(),
+                unreadable: Vec::new(),
                 unread,
                 incomplete,
             });
@@ -217,9 +220,17 @@ impl View {
                 without_majority("cannot observe all locks", stores.len(), away.away()).into(),
             );
         }
+        let is_readable = |(key, observations): &(Key, Observations)| {
+            let mut faults = observations.faults.iter();
+            observations.faults.is_empty()
+                || selection.names(key)
+                || faults.any(|there| there.fault.denied != Some(Denied::Key))
+        };
+        let (locks, unreadable) = locks.into_iter().partition(is_readable);
         Ok(Self {
             stores,
             locks,
+            unreadable,
             unread,
             incomplete: None,
         })
@@ -231,20 +242,23 @@ impl View {
         let Self {
             stores,
             locks,
+            unreadable,
             unread,
             incomplete,
         } = self;
         match format {
             InspectFormat::OpenMetrics => Some(programs::openmetrics(
                 locks,
+                unreadable.len(),
                 stores,
                 unread,
                 clock::unix_millis(SystemTime::now()),
             )),
             _ if incomplete.is_some() => None,
-            InspectFormat::Json => Some(programs::json(locks, stores)),
+            InspectFormat::Json => Some(programs::json(locks.iter().chain(unreadable), stores)),
             InspectFormat::Table => Some(table::of(
                 locks,
+                unreadable.len(),
                 stores,
                 unread,
                 text::columns(std::io::stdout()),
@@ -262,18 +276,14 @@ impl View {
             .locks
             .iter()
             .any(|(_, observations)| state(observations) == State::Held);
-        for (key, observations) in &self.locks {
-            // A lock that a scan found, and that the user may not read, says nothing of the nodes.
-            let faults = &observations.faults;
-            let is_forbidden = !faults.is_empty()
-                && faults
-                    .iter()
-                    .all(|there| there.fault.denied == Some(Denied::Key));
-            let is_passed_over = is_forbidden && !selection.names(key);
+        // A lock that a scan found, and that the user may not read, says nothing of the nodes.
+        let readable = self.locks.iter().map(|lock| (lock, true));
+        let unreadable = self.unreadable.iter().map(|lock| (lock, false));
+        for ((key, observations), is_readable) in readable.chain(unreadable) {
             // A lock of which the nodes say different things may be the one that is held.
             let decides =
                 selection.is_question && !is_held && state(observations) == State::Unknown;
-            if (!observations.census().is_answered() && !is_passed_over) || decides {
+            if (!observations.census().is_answered() && is_readable) || decides {
                 return Err(
                     unanswered(key, observations.census().quorum(), &observations.faults).into(),
                 );

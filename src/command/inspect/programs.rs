@@ -26,6 +26,10 @@ const OLDEST_WAITER: Gauge = Gauge::new(
     "rlock_lock_oldest_waiter_seconds",
     "Time for which the oldest waiter of the lock has waited.",
 );
+const UNREADABLE: Gauge = Gauge::new(
+    "rlock_locks_unreadable",
+    "Number of locks that this user may not read.",
+);
 const NODE_UP: Gauge = Gauge::new(
     "rlock_node_up",
     "Whether the node answered rlock without a fault.",
@@ -35,10 +39,12 @@ const NODE_UP: Gauge = Gauge::new(
 const END: &str = "# EOF\n";
 
 /// Returns an array with one object a key, on one line.
-pub(super) fn json(rows: &[(Key, Observations)], stores: &[Box<dyn Store>]) -> String {
+pub(super) fn json<'a>(
+    rows: impl Iterator<Item = &'a (Key, Observations)>,
+    stores: &[Box<dyn Store>],
+) -> String {
     // One after the other: a value takes ten times the memory of its text.
     let all: Vec<String> = rows
-        .iter()
         .map(|(key, observations)| escape::json(&object(key, observations, stores).to_string()))
         .collect();
     format!("[{}]\n", all.join(","))
@@ -175,6 +181,7 @@ fn waiter(waiter: &Waiter) -> Value {
 /// nodes always have theirs.
 pub(super) fn openmetrics(
     locks: &[(Key, Observations)],
+    unreadable: usize,
     stores: &[Box<dyn Store>],
     unread: &Faults,
     now: u64,
@@ -219,6 +226,8 @@ pub(super) fn openmetrics(
         (labels.clone(), since.map_or(0, seconds))
     });
     OLDEST_WAITER.write(&mut text, oldest);
+    let unreadable = Some((String::new(), unreadable)).filter(|(_, count)| *count > 0);
+    UNREADABLE.write(&mut text, unreadable);
     let fails = |node: usize| {
         let mut faults = locks
             .iter()

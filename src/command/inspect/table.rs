@@ -71,6 +71,7 @@ const COLUMNS: [Column; 9] = [
 /// Returns the table, and below it the remarks, each line at most `width` wide.
 pub(super) fn of(
     locks: &[(Key, Observations)],
+    unreadable: usize,
     stores: &[Box<dyn Store>],
     unread: &Faults,
     width: Option<usize>,
@@ -80,12 +81,20 @@ pub(super) fn of(
         .iter()
         .flat_map(|(key, observations)| rows(key, &observations.census(), now))
         .collect();
-    let mut lines = if rows.is_empty() {
+    let mut lines = if !rows.is_empty() {
+        table::fit(&COLUMNS, &rows, width)
+    } else if unreadable == 0 {
         vec!["no lock is held".to_owned()]
     } else {
-        table::fit(&COLUMNS, &rows, width)
+        Vec::new()
     };
-    let remarks = remarks(locks, stores, unread);
+    let forbidden = match unreadable {
+        0 => None,
+        1 => Some("1 lock that this user may not read".to_owned()),
+        more => Some(format!("{more} locks that this user may not read")),
+    };
+    let mut remarks = remarks(locks, stores, unread);
+    remarks.extend(forbidden);
     let fitted = remarks
         .iter()
         .map(|remark| width.map_or_else(|| remark.clone(), |width| table::cut(remark, width)));

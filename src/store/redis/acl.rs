@@ -7,7 +7,7 @@
 use super::address::HostKind;
 use super::locator::Way;
 use crate::lock::key::Key;
-use crate::store::examine::Rights;
+use crate::store::examine::{Rights, Role};
 use crate::store::redis::names::{Derived, Names};
 
 /// A right that rlock uses.
@@ -131,6 +131,54 @@ pub const RIGHTS: &[Right] = &[
     right("hstrlen", &["HSTRLEN", "KEY", ""], AS_REDISSON),
 ];
 
+/// The rights of [`Role::Monitor`], which are used by no request that changes a key.
+const OF_MONITOR: [&str; 21] = [
+    "eval",
+    "evalsha",
+    "type",
+    "strlen",
+    "getrange",
+    "pttl",
+    "time",
+    "get",
+    "info",
+    "scan",
+    "dbsize",
+    "hello",
+    "zrange",
+    "zscore",
+    "zcard",
+    "zrangebyscore",
+    "zrevrange",
+    "hget",
+    "hlen",
+    "hexists",
+    "hstrlen",
+];
+
+/// The rights of [`Role::Operator`] beside those of a monitor.
+const OF_OPERATOR: [&str; 10] = [
+    "set",
+    "pexpire",
+    "del",
+    "unlink",
+    "publish",
+    "zadd",
+    "zrem",
+    "hset",
+    "hdel",
+    "pexpireat",
+];
+
+/// Returns the rights of `role`.
+pub(super) fn rights_of(role: Role) -> impl Iterator<Item = &'static Right> {
+    RIGHTS.iter().filter(move |right| match role {
+        Role::Job => true,
+        Role::Operator => OF_MONITOR.contains(&right.name) || OF_OPERATOR.contains(&right.name),
+        Role::Monitor => OF_MONITOR.contains(&right.name),
+    })
+}
+
 /// Whether `name` is one that a server can give to a user and a terminal can show.
 fn is_user(name: &str) -> bool {
     !name.is_empty()
@@ -148,9 +196,19 @@ const OF_DATABASE: &[&str] = &["select"];
 /// Rights that a cluster needs beside them.
 const OF_CLUSTER: &[&str] = &["cluster|slots", "cluster|nodes", "asking"];
 
-/// Returns the line for the user that these nodes name, or for one named rlock, and for the locks
-/// `keys`.
-pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Rights, String> {
+/// The locks of a user.
+#[derive(Clone, Copy)]
+pub struct Locks<'a> {
+    /// Their names.
+    pub keys: &'a [Key],
+    /// Patterns of names, as the ACL has them, behind the prefix.
+    pub patterns: &'a [String],
+    pub prefix: &'a str,
+}
+
+/// Returns the line for the user that these nodes name, or for one named rlock in its `role`, and
+/// for these locks.
+pub fn grant(ways: &[Way], role: Role, locks: Locks) -> Result<Rights, String> {
     let mut users = ways.iter().filter_map(|way| way.remote.user.as_deref());
     // The user stands in the line, which is pasted into a server.
     let is_odd = |way: &&Way| {
@@ -170,42 +228,59 @@ pub fn grant(ways: &[Way], keys: &[Key]) -> Result<Rights, String> {
     let more = more.iter().filter(|(is_needed, _)| *is_needed);
     let more: Vec<&str> = more.flat_map(|(_, rights)| *rights).copied().collect();
     Ok(Rights {
-        line: acl_line(users.next().unwrap_or("rlock"), keys, &more),
+        line: acl_line(users.next().unwrap_or("rlock"), role, locks, &more)?,
         note: format!("write > and the password in place of {PASSWORD_PLACE}"),
     })
 }
 
-/// Returns the line that grants `user` these rights and `more` for the locks `keys`, or for all
+/// Returns the line that grants `user` the rights of `role` and `more` for these locks, or for all
 /// locks if there are none. It takes away any other right, and changes nothing until
 /// [`PASSWORD_PLACE`] is replaced.
-fn acl_line(user: &str, keys: &[Key], more: &[&str]) -> String {
-    let patterns = keys.iter().flat_map(|key| {
+fn acl_line(user: &str, role: Role, locks: Locks, more: &[&str]) -> Result<String, String> {
+    // Each kind is named: `*` in its place would match keys of other locks as well.
+    let names_of = |key: &Key| {
         let names = Names::of(key);
-        // Each kind is named: `*` in its place would match keys of other locks as well.
-        let derived = Derived::OF_LOCK
-            .into_iter()
-            .chain([Derived::Doctor])
-            .map(move |kind| names.derived(kind));
+        let derived = Derived::OF_LOCK.into_iter().chain([Derived::Doctor]);
+        let derived = derived.map(|kind| names.derived(kind));
         [key.stored().to_owned()]
             .into_iter()
             .chain(derived)
-            .map(|name| word(&format!("~{}", literal(&name))))
-    });
-    let all = keys.is_empty().then(|| "~*".to_owned());
-    let rights = RIGHTS
-        .iter()
-        .map(|right| right.name)
-        .chain(more.iter().copied());
+            .collect::<Vec<_>>()
+    };
+    let mut patterns: Vec<String> = locks.keys.iter().flat_map(names_of).collect();
+    patterns = patterns.iter().map(|name| literal(name)).collect();
+    for pattern in locks.patterns {
+        let shown = crate::text::escape::text(pattern);
+        if pattern.contains(['{', '}']) {
+            return Err(format!(
+                "--pattern {shown}: locks with a brace need -k each"
+            ));
+        }
+        let key = Key::new(&literal(locks.prefix), pattern)
+            .map_err(|why| format!("--pattern {shown}: {why}"))?;
+        patterns.extend(names_of(&key));
+    }
+    if patterns.is_empty() {
+        patterns.push("*".to_owned());
+    }
     // A new user of Redis 6.2 has all channels, to which none can be added.
+    let channels = (role != Role::Monitor).then(|| CHANNELS.to_owned());
+    let rights = rights_of(role).map(|right| right.name);
     let words = patterns
-        .chain(all)
-        .chain(["resetchannels".to_owned(), CHANNELS.to_owned()])
-        .chain(rights.map(|right| format!("+{right}")));
+        .iter()
+        .map(|pattern| word(&format!("~{pattern}")))
+        .chain(["resetchannels".to_owned()])
+        .chain(channels)
+        .chain(
+            rights
+                .chain(more.iter().copied())
+                .map(|right| format!("+{right}")),
+        );
     let user = word(user);
-    format!(
+    Ok(format!(
         "ACL SETUSER {user} reset on {PASSWORD_PLACE} {}",
         words.collect::<Vec<_>>().join(" ")
-    )
+    ))
 }
 
 /// Returns the pattern that matches `name` alone.
@@ -231,10 +306,19 @@ fn word(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn line_of(user: &str, keys: &[Key], more: &[&str]) -> String {
+        let locks = Locks {
+            keys,
+            patterns: &[],
+            prefix: "",
+        };
+        acl_line(user, Role::Job, locks, more).unwrap()
+    }
+
     #[test]
     fn the_line_names_the_locks_and_what_belongs_to_them() {
         let key = |name: &str| Key::new("", name).unwrap();
-        let line = acl_line("ci", &[key("job")], &[]);
+        let line = line_of("ci", &[key("job")], &[]);
         assert!(
             line.starts_with(
                 "ACL SETUSER ci reset on {>PASSWORD} ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
@@ -244,15 +328,43 @@ mod tests {
         );
         assert!(
             !line.contains("+select")
-                && acl_line("ci", &[], OF_DATABASE)
+                && line_of("ci", &[], OF_DATABASE)
                     .contains(" ~* resetchannels &rlock:wake:* +eval")
         );
-        let odd = acl_line("ci", &[key("a*b")], &[]);
+        let odd = line_of("ci", &[key("a*b")], &[]);
         assert!(
             odd.contains(r#" "~a\\*b" "~rlock:fence:{a\\*b}:a\\*b" "#),
             "{odd}"
         );
         assert!(!line.contains("config"), "{line}");
+    }
+
+    #[test]
+    fn a_pattern_is_one_behind_a_prefix_that_is_none() {
+        let line = |pattern: &str| {
+            let locks = Locks {
+                keys: &[],
+                patterns: &[pattern.to_owned()],
+                prefix: "x*:",
+            };
+            acl_line("ci", Role::Job, locks, &[])
+        };
+        let of_pattern = line("deploy-*").unwrap();
+        assert!(
+            of_pattern
+                .contains(r#" "~x\\*:deploy-*" "~rlock:fence:{x\\*:deploy-*}:x\\*:deploy-*" "#),
+            "{of_pattern}"
+        );
+        assert!(line("a{*").is_err_and(|why| why.contains("brace")));
+    }
+
+    #[test]
+    fn each_right_of_a_role_is_one_of_all() {
+        let count = |role| rights_of(role).count();
+        let (monitor, operator) = (OF_MONITOR.len(), OF_OPERATOR.len());
+        assert_eq!(count(Role::Monitor), monitor);
+        assert_eq!(count(Role::Operator), monitor + operator);
+        assert_eq!(count(Role::Job), RIGHTS.len());
     }
 
     #[test]
@@ -273,7 +385,7 @@ mod tests {
             assert!(!is_user(name), "{name:?}");
         }
         assert!(
-            acl_line("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#)
+            line_of("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#)
         );
     }
 }

@@ -434,6 +434,7 @@ mod tests {
     use super::*;
     use crate::lock::restart::RestartGuard;
     use crate::lock::schedule::{Schedule, ScheduleOptions};
+    use crate::store::examine::Role;
     use crate::store::{Fault, FaultKind};
 
     fn probe(info: &[(&str, &str)]) -> Probe {
@@ -457,6 +458,7 @@ mod tests {
         let options = ScheduleOptions::new(Duration::from_secs(30));
         let schedule = Schedule::new(options).unwrap_or_else(|_| unreachable!("the default fits"));
         let plan = Plan {
+            role: Role::Job,
             keys: Vec::new(),
             nodes,
             schedule,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, Value};
 use uuid::Uuid;
 
-use super::acl::{Lack, OUTSIDE_SCRIPTS, RIGHTS, Right, TO_CHANNELS};
+use super::acl::{Lack, OUTSIDE_SCRIPTS, Right, TO_CHANNELS, rights_of};
 use super::call::on_lock;
 use super::connect::{Client, Connector};
 use super::connection::REPLY_LIMIT;
@@ -14,6 +14,7 @@ use super::{reply, script, stranger};
 use crate::clock;
 use crate::lock::key::Key;
 use crate::lock::token::Token;
+use crate::store::examine::Plan;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::redis::locator::{Locator, Primary, Survey};
 use crate::store::redis::names::{Derived, Names};
@@ -52,18 +53,15 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Asks the server that `locator` finds; `keys` are locks that it must be able to hold.
-    pub(super) async fn of(
-        locator: &Locator,
-        limit: Duration,
-        keys: &[Key],
-    ) -> Result<Self, Fault> {
+    /// Asks the server that `locator` finds what the plan needs of it.
+    pub(super) async fn of(locator: &Locator, limit: Duration, plan: &Plan) -> Result<Self, Fault> {
+        let keys = &plan.keys;
         // A key that no lock has: the trials on it touch nothing.
         let unused = format!("doctor-{}", Token::fresh());
         let unused = Key::new("", &unused).map_err(|why| Fault::new(FaultKind::Unfit, why))?;
         let lock = keys.first().unwrap_or(&unused);
         let site = locator.find(locator.slot(lock)).await?;
-        let probe = Self::take(&site.connector, limit, lock, keys)
+        let probe = Self::take(&site.connector, limit, lock, plan)
             .await
             .map_err(|fault| site.named(fault))?;
         let survey = match locator.cluster() {
@@ -114,13 +112,12 @@ impl Probe {
         Ok(examiner)
     }
 
-    /// Asks a server, with trials on keys beside `lock`; `keys` are locks that it must be able
-    /// to hold.
+    /// Asks a server, with trials on keys beside `lock`.
     async fn take(
         connector: &Connector,
         limit: Duration,
         lock: &Key,
-        keys: &[Key],
+        plan: &Plan,
     ) -> Result<Self, Fault> {
         let names = Names::of(lock);
         let (trial, channel) = (
@@ -129,7 +126,7 @@ impl Probe {
         );
         let mut examiner = Self::open(connector, limit, &trial).await?;
         let (mut lacking, mut scripts, mut unwritten) = (Vec::new(), None, None);
-        for right in RIGHTS {
+        for right in rights_of(plan.role) {
             let word = |word: &&'static str| match *word {
                 "KEY" => trial.clone(),
                 "CHANNEL" => channel.clone(),
@@ -178,7 +175,7 @@ impl Probe {
             };
         }
         let mut denied = Vec::new();
-        for key in keys {
+        for key in &plan.keys {
             let names = Names::of(key);
             for name in Derived::OF_LOCK
                 .map(|kind| names.derived(kind))

@@ -96,7 +96,7 @@ impl Store for RedisServer {
         let (locator, limit) = (self.pool.locator.clone(), self.pool.limit);
         let (name, plan) = (self.name.clone(), plan.clone());
         Box::pin(async move {
-            let probe = Probe::of(&locator, limit, &plan.keys).await?;
+            let probe = Probe::of(&locator, limit, &plan).await?;
             Ok(examine::examination(&name, &probe, &plan))
         })
     }

@@ -1,7 +1,7 @@
 //! The ACL line that `doctor` prints: its words, and its effect where it is pasted unchanged.
 
 use super::{Told, doctor, good};
-use crate::support::Server;
+use crate::support::{Running, Server, rlock_words};
 
 #[test]
 fn the_documentation_has_the_line_that_doctor_prints() {
@@ -58,6 +58,61 @@ fn an_acl_line_that_is_pasted_unchanged_changes_nothing() {
         assert_eq!(server.cli(&["ACL", "LIST"]), before);
     }
     assert_eq!(pasted(&line.replace("{>PASSWORD}", ">hunter3")), "OK");
+}
+
+/// Gives the user of `line` its password, and returns its address.
+pub(super) fn admit(server: &Server, told: &[String], user: &str) -> String {
+    let line = told
+        .iter()
+        .find_map(|line| line.split_once("}: "))
+        .expect("the line")
+        .1;
+    let line = line.replace("{>PASSWORD}", ">pw").replace('"', "");
+    assert_eq!(server.cli(&line.split(' ').collect::<Vec<_>>()), "OK");
+    server.tcp_url().replace("://", &format!("://{user}@"))
+}
+
+#[test]
+fn an_operator_shows_and_breaks_every_kind_of_lock_and_a_monitor_shows_them() {
+    let server = Server::tcp(&["--appendonly", "yes"]);
+    let kinds: [&[&str]; 5] = [
+        &["-k", "deploy-a"],
+        &["-k", "deploy-b", "--shared"],
+        &["-k", "deploy-c", "--slots", "2"],
+        &["-k", "deploy-d", "--as", "redisson"],
+        &["-k", "other"],
+    ];
+    let hold = |words: &&[&str]| {
+        let run = rlock_words(["run"]).on(&server).args(*words);
+        run.hold("echo ready; read line")
+    };
+    let _holders: Vec<Running> = kinds.iter().map(hold).collect();
+    server.cli(&["SET", "deploy-e", "foreign", "PX", "60000"]);
+    let user_of = |name: &str| {
+        let url = server.tcp_url().replace("://", &format!("://{name}@"));
+        let words = ["--acl", "--role", name, "--pattern", "deploy-*"];
+        let told = doctor(&url).args(words).finish().stdout;
+        admit(&server, &told, name)
+    };
+    let as_user = |url: &str, words: &[&str]| {
+        let rlock = rlock_words(words).node(url);
+        rlock.env("RLOCK_PASSWORD", "pw").finish()
+    };
+    let (monitor, operator) = (user_of("monitor"), user_of("operator"));
+    for (url, name) in [(&monitor, "monitor"), (&operator, "operator")] {
+        as_user(url, &["doctor", "--role", name, "-k", "deploy-a"]).code(0);
+        let shown = as_user(url, &["inspect"]).code(0).silent().stdout;
+        let rows = shown.iter().filter(|line| line.contains("tester@"));
+        assert!(rows.count() >= 4, "{shown:?}");
+        let last = shown.last().expect("a line");
+        assert_eq!(last, "1 lock that this user may not read");
+    }
+    as_user(&monitor, &["break", "--yes", "deploy-a"]).code(77);
+    for name in ["deploy-a", "deploy-b", "deploy-c", "deploy-d"] {
+        as_user(&operator, &["break", "--yes", name]).code(0);
+    }
+    as_user(&operator, &["break", "--yes", "--foreign", "deploy-e"]).code(0);
+    as_user(&operator, &["break", "--yes", "other"]).code(77);
 }
 
 #[test]

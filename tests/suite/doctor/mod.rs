@@ -485,32 +485,10 @@ fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
         server.cli(&line.iter().map(String::as_str).collect::<Vec<_>>()),
         "OK"
     );
-    let page = include_str!("../../../docs/redis.md");
-    let (_, patterns) = page
-        .split_once("with a pattern each:")
-        .expect("the patterns");
-    let patterns: Vec<&str> = patterns
-        .split('`')
-        .nth(1)
-        .expect("their code")
-        .split_whitespace()
-        .collect();
-    server.cli(
-        &[
-            &[
-                "ACL",
-                "SETUSER",
-                "deployer",
-                "on",
-                ">pw",
-                "resetchannels",
-                "&rlock:wake:*",
-                "+@all",
-            ],
-            &patterns[..],
-        ]
-        .concat(),
-    );
+    let words = ["--acl", "--pattern", "deploy-*"];
+    let url = server.tcp_url().replace("://", "://deployer@");
+    let told = doctor(&url).args(words).finish().stdout;
+    line::admit(&server, &told, "deployer");
     let as_user = |user: &str, words: &[&str]| {
         server.cli(
             &[

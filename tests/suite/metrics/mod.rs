@@ -331,17 +331,18 @@ fn a_lock_that_the_user_may_not_read_does_not_make_its_node_fail() {
     for line in [
         &format!("rlock_node_up{{node=\"{}\"}} 1", server.tcp_url()),
         "rlock_lock_held{key=\"mine\"} 1",
+        "rlock_locks_unreadable 1",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(!text.contains("other"), "{text}");
+    let shown = inspect(&[]).code(0).stdout;
     assert!(
-        inspect(&[])
-            .code(0)
-            .stdout
-            .iter()
-            .any(|line| line.starts_with("other") && line.contains("(unknown)"))
+        shown[1].starts_with("mine") && shown[2..] == ["1 lock that this user may not read"],
+        "{shown:?}"
     );
+    let json = inspect(&["--json"]).code(0).stdout.join("\n");
+    assert!(json.contains(r#""key":"other""#), "{json}");
     // A question about such a lock has no answer.
     inspect(&["other"]).code(77).said(&["other", "NOPERM"]);
     inspect(&["oth*"]).code(77).said(&["other", "NOPERM"]);
