@@ -118,7 +118,6 @@ async fn supervise(
         }
     });
     let started = clock::now();
-    let mut heard_loss = None;
     if client.settings.remains.once.is_some() {
         kernel::with(|kernel| {
             kernel
@@ -148,9 +147,6 @@ async fn supervise(
             }),
         };
         let Some(event) = event else { continue };
-        if let JobEvent::Lost(loss) = event {
-            heard_loss = Some(loss);
-        }
         // A signal that rlock passes on does not stop the command: what the command leaves running
         // needs no lock.
         let stops = !matches!(event, JobEvent::CaughtSignal(_));
@@ -170,7 +166,7 @@ async fn supervise(
     }
     command::disarm();
     let ended = clock::now();
-    let ending = policy.ending(heard_loss);
+    let ending = policy.ending();
     let run = Some(Run {
         exit: Some(0),
         ..Run::default()

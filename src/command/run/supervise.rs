@@ -20,7 +20,6 @@ use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
 use crate::lock::last::Run;
-use crate::lock::lease::Loss;
 use crate::lock::remains::{Ending, Remains};
 use crate::report::{Event, Reporter};
 use crate::settings::LockSettings;
@@ -42,7 +41,6 @@ pub(super) struct Job {
     /// is given back.
     nested: Option<NestedRuns>,
     started: Instant,
-    loss: Option<Loss>,
     /// Whether the command, or the commands of nested runs, were killed.
     killed: bool,
     /// Since when the end of the command's processes is polled.
@@ -73,7 +71,6 @@ impl Job {
             alarm,
             nested,
             started: clock::now(),
-            loss: None,
             killed: false,
             polling_since: None,
             tells_at: Instant::NEVER,
@@ -92,7 +89,7 @@ impl Job {
         // The command is dead, or has ended by itself and its background processes may go on.
         self.guard.disarm();
         let ending = if self.unguarded.is_none() {
-            self.policy.ending(self.loss)
+            self.policy.ending()
         } else {
             Ending::LockLost
         };
@@ -174,9 +171,6 @@ impl Job {
                 if gone { JobEvent::Gone } else { JobEvent::Tick }
             }
             (event, lost) = cover.next(report) => {
-                if let Some(JobEvent::Lost(how)) = event {
-                    self.loss = Some(how);
-                }
                 if let Some(lock) = lost {
                     self.guard.does_not_hold(lock);
                 }
@@ -324,7 +318,7 @@ impl Job {
                 let _ = killpg(getpgrp(), signal);
             }
             JobAction::SayLost(reaction) => {
-                let (lock, why) = cover.loss_cause(self.loss);
+                let (lock, why) = cover.loss_cause(self.policy.loss());
                 report.of(&report.keys[lock]).say(&Event::Lost {
                     why: &why,
                     reaction,

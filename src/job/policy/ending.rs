@@ -202,10 +202,14 @@ impl Policy {
         if is_over { self.finish() } else { vec![] }
     }
 
-    /// Returns how the command ended, for what is left of its locks. `loss`: the loss that was
-    /// heard of.
-    pub fn ending(&self, loss: Option<Loss>) -> Ending {
-        match loss {
+    /// Returns the loss that was heard of. `None`: the lease ended without one, if it did.
+    pub fn loss(&self) -> Option<Loss> {
+        self.loss
+    }
+
+    /// Returns how the command ended, for what is left of its locks.
+    pub fn ending(&self) -> Ending {
+        match self.loss {
             Some(Loss::TakenOver) => Ending::TakenOver,
             Some(Loss::Absent | Loss::Broken) => Ending::LockLost,
             None if self.lease != LeaseStatus::Kept => Ending::LockLost,

@@ -205,6 +205,8 @@ pub struct Policy {
     run_deadline: Instant,
     phase: Phase,
     lease: LeaseStatus,
+    /// The last loss that was heard of.
+    loss: Option<Loss>,
     timed_out: bool,
     exit_status: Option<ExitStatus>,
     /// The signal with which the terminal interrupted rlock.
@@ -229,6 +231,7 @@ impl Policy {
             run_deadline: options.max_run.map_or(Instant::NEVER, |span| now + span),
             phase: Phase::Running,
             lease: LeaseStatus::Kept,
+            loss: None,
             timed_out: false,
             exit_status: None,
             interrupted: None,
@@ -289,6 +292,9 @@ impl Policy {
 
     /// Applies `event` and returns what to do about it.
     pub fn on(&mut self, event: JobEvent, now: Instant) -> Vec<JobAction> {
+        if let JobEvent::Lost(loss) = event {
+            self.loss = Some(loss);
+        }
         if self.is_over() {
             return vec![];
         }

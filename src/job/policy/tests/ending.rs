@@ -86,12 +86,16 @@ fn only_a_command_that_exited_with_0_under_its_lock_has_succeeded() {
     ] {
         let mut p = policy(OnLost::Kill);
         p.on(ended(status), if late { deadline() } else { at(1) });
-        assert_eq!(p.ending(None), ending, "{status:?} late={late}");
-        assert_eq!(
-            [Loss::Absent, Loss::Broken].map(|loss| p.ending(Some(loss))),
-            [Ending::LockLost; 2]
-        );
-        assert_eq!(p.ending(Some(Loss::TakenOver)), Ending::TakenOver);
+        assert_eq!(p.ending(), ending, "{status:?} late={late}");
+        for (loss, ending) in [
+            (Loss::Absent, Ending::LockLost),
+            (Loss::Broken, Ending::LockLost),
+            (Loss::TakenOver, Ending::TakenOver),
+        ] {
+            let mut p = p.clone();
+            p.on(JobEvent::Lost(loss), at(2));
+            assert_eq!(p.ending(), ending, "{status:?} {loss:?}");
+        }
     }
     let options = PolicyOptions {
         max_run: Some(Duration::from_secs(5)),
@@ -102,7 +106,7 @@ fn only_a_command_that_exited_with_0_under_its_lock_has_succeeded() {
     p.on(ended(ExitStatus::Exited(0)), at(5001));
     p.on(JobEvent::Gone, at(5002));
     assert_eq!(
-        (p.outcome(true), p.ending(None)),
+        (p.outcome(true), p.ending()),
         (Outcome::TimeIsUp, Ending::Failed),
         "it was stopped"
     );
