@@ -91,6 +91,44 @@ fn a_lock_is_held_once_as_many_replicas_have_it_as_were_asked_for() {
     assert_eq!(primary.calls("wait"), before, "0 asks for nothing");
 }
 
+/// A replica that takes over ends leases by its own clock, and WAIT tells nothing of clocks.
+#[test]
+fn doctor_compares_the_clocks_of_a_primary_and_its_replicas() {
+    let primary = Server::tcp(&["--repl-diskless-sync-delay", "0"]);
+    let port = primary.port().to_string();
+    let replica = Server::tcp_with_clock(&["--replicaof", "127.0.0.1", &port]);
+    eventually("the replica is online", || {
+        primary
+            .cli(&["INFO", "replication"])
+            .contains("state=online")
+    });
+    let doctor = || {
+        rlock_words(["doctor", "--ttl", "1m"])
+            .on(&primary)
+            .finish()
+            .code(1)
+            .stdout
+            .join("\n")
+    };
+    let told = doctor();
+    assert!(!told.contains("the clock of its replica"), "{told}");
+    let of = format!("the clock of its replica 127.0.0.1:{} is", replica.port());
+    for (seconds, side, end) in [
+        (3, "ahead of", "before their holders are stopped"),
+        (-3, "behind", "that much later"),
+    ] {
+        replica.set_clock(seconds);
+        let told = doctor();
+        assert!(told.contains(&of), "{told}");
+        assert!(
+            told.contains(&format!(
+                "{side} its own: after a failover leases end {end}"
+            )),
+            "{told}"
+        );
+    }
+}
+
 #[test]
 fn a_renewal_that_no_replica_has_does_not_count() {
     let (primary, replica) = replicated(&[]);

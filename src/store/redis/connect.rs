@@ -254,6 +254,27 @@ impl Connector {
         })
     }
 
+    /// Returns what connects to the replica that the server names there, as the same user.
+    pub(super) fn as_replica(&self, host: &str, port: u16) -> Self {
+        let access = self.access();
+        let tls = matches!(access.endpoint, Endpoint::Tcp { tls: true, .. });
+        let endpoint = Endpoint::Tcp {
+            host: host.to_owned(),
+            port,
+            tls,
+        };
+        // Made again, it would lead to the server itself.
+        let access = Access {
+            endpoint,
+            renew: None,
+            ..access
+        };
+        Self {
+            is_real: self.is_real,
+            ..Self::over(access, Arc::clone(&self.dial))
+        }
+    }
+
     /// Returns [`Trust::days_left`] of the server's certificate and of ours, where there are any.
     pub(super) async fn days_left(&self, limit: Duration) -> [Option<u64>; 2] {
         let access = self.access();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::acl::{Lack, Right};
 use super::locator::{Naming, Survey};
-use super::probe::Probe;
+use super::probe::{Probe, ReplicaClock};
 use super::reply::{self, proven};
 use crate::lock::messages::ServerIdentity;
 use crate::lock::restart::Restarted;
@@ -90,6 +90,7 @@ impl Examined<'_> {
         ];
         self.lacks_rights()
             .into_iter()
+            .chain(self.have_replicas_other_clocks())
             .chain(ends.into_iter().flatten())
             .chain(checks.into_iter().flatten())
             .collect()
@@ -261,6 +262,45 @@ impl Examined<'_> {
         );
         let remedy = "use several independent servers, and check RLOCK_FENCE in the storage";
         (!self.replicates()).then(|| Finding::new(weight, what, remedy))
+    }
+
+    /// Compares the clocks of its replicas with its own. A lease that a replica takes over ends by
+    /// the replica's clock.
+    fn have_replicas_other_clocks(&self) -> Vec<Finding> {
+        let own = self.probe.clock_offset_ms;
+        let judge = |replica: &ReplicaClock| {
+            let name = &replica.name;
+            let (trip, ahead) = match &replica.told {
+                Ok((trip, told)) => (trip, (*told)?.saturating_sub(own?)),
+                Err(fault) => {
+                    let what = format!(
+                        "the clock of its replica {name} is not known: {}",
+                        fault.cause()
+                    );
+                    return Some(Finding::new(
+                        Weight::Note,
+                        what,
+                        "compare it by hand: redis-cli TIME",
+                    ));
+                }
+            };
+            let off = Duration::from_millis(ahead.unsigned_abs());
+            if off <= self.plan.schedule.margin() + self.probe.round_trip + *trip {
+                return None;
+            }
+            let (side, end) = if ahead > 0 {
+                ("ahead of", "before their holders are stopped")
+            } else {
+                ("behind", "that much later")
+            };
+            let what = format!(
+                "the clock of its replica {name} is {} {side} its own: after a failover leases end {end}",
+                duration::show_rounded(off)
+            );
+            let remedy = "run a time service on both (chrony, systemd-timesyncd)";
+            Some(Finding::new(Weight::Warn, what, remedy))
+        };
+        self.probe.replicas.iter().filter_map(judge).collect()
     }
 
     fn has_silent_sentinels(&self) -> Option<Finding> {
@@ -450,6 +490,7 @@ mod tests {
             unwritten: None,
             days_left: [None, None],
             is_open: false,
+            replicas: Vec::new(),
             watched: None,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use uuid::Uuid;
 
@@ -22,6 +23,9 @@ use crate::store::{Denied, Fault, FaultKind};
 
 /// Number of exchanges, the shortest of which counts as the round trip.
 const TRIPS: usize = 5;
+
+/// Number of replicas whose clocks are asked for.
+const MOST_REPLICAS: usize = 16;
 
 /// The cause of a command at which the connection was closed. A script may be able to use it.
 const CLOSED: &str = "it closes the connection at this command";
@@ -48,6 +52,8 @@ pub(super) struct Probe {
     pub(super) days_left: [Option<u64>; 2],
     /// Whether a client of any host may write to it, without a password or a certificate.
     pub(super) is_open: bool,
+    /// The clocks of its replicas.
+    pub(super) replicas: Vec<ReplicaClock>,
     /// The primary that was examined, and what its sentinels say, if there are any.
     pub(super) watched: Option<(Primary, Survey)>,
 }
@@ -207,9 +213,11 @@ impl Probe {
                 .map(|word| crate::text::escape::short(&word)),
             _ => None,
         };
+        let replicas = clocks_of_replicas(connector, limit, &info).await;
         Ok(Self {
             round_trip,
             clock_offset_ms,
+            replicas,
             info,
             fsync,
             lacking,
@@ -255,6 +263,45 @@ impl<'a> Examiner<'a> {
             fault
         })
     }
+}
+
+/// The clock of a replica.
+pub(super) struct ReplicaClock {
+    /// Its host and port, as the primary names them.
+    pub(super) name: String,
+    /// The shortest exchange with it, and the milliseconds by which its clock is ahead of this
+    /// machine's.
+    pub(super) told: Result<(Duration, Option<i64>), Fault>,
+}
+
+/// Asks the replicas that a primary names in INFO for their clocks.
+async fn clocks_of_replicas(
+    connector: &Connector,
+    limit: Duration,
+    info: &HashMap<String, String>,
+) -> Vec<ReplicaClock> {
+    let asked = (0..MOST_REPLICAS).filter_map(|number| {
+        let (host, port) = location(info.get(&format!("slave{number}"))?)?;
+        let there = connector.as_replica(&host, port);
+        Some(async move {
+            let told = async { trips(&mut Examiner::open(&there, limit).await?).await };
+            let told = clock::until(clock::now() + limit, Box::pin(told)).await;
+            ReplicaClock {
+                name: format!("{host}:{port}"),
+                told: told.unwrap_or_else(|| Err(Fault::timeout(limit))),
+            }
+        })
+    });
+    join_all(asked).await
+}
+
+/// Reads host and port of `ip=10.0.0.6,port=6379,state=online,…`.
+fn location(replica: &str) -> Option<(String, u16)> {
+    let field = |name| {
+        let mut fields = replica.split(',').filter_map(|field| field.split_once('='));
+        fields.find_map(|(found, value)| (found == name).then_some(value))
+    };
+    Some((field("ip")?.to_owned(), field("port")?.parse().ok()?))
 }
 
 /// Whether a client that shows nothing may write. It deletes `trial`, a key that does not exist.
