@@ -206,7 +206,7 @@ impl Attempt {
             Reply::Confirmed(asked, Renewal::Renewed(until, _)) => {
                 self.ballot.confirmed(node, asked, until);
             }
-            Reply::Confirmed(_, Renewal::NotOurs(how, _)) => {
+            Reply::Confirmed(_, Renewal::NotOurs(how, ..)) => {
                 self.ballot.discount(node, Discount::Lost(how), now);
             }
             Reply::Confirmed(_, Renewal::Broken(..)) => {
@@ -335,11 +335,11 @@ fn late(vote: Vote, index: u16) -> Renewal {
             fence,
             index: other,
             ..
-        } if other != index => Renewal::NotOurs(Revoked::Missing, Some(fence.get())),
+        } if other != index => Renewal::NotOurs(Revoked::Missing, Some(fence.get()), None),
         Vote::Granted { until, fence, .. } => Renewal::Renewed(until, Some(fence.get())),
-        Vote::Blocked(Blocker::Occupant(_)) => Renewal::NotOurs(Revoked::TakenOver, None),
+        Vote::Blocked(Blocker::Occupant(_)) => Renewal::NotOurs(Revoked::TakenOver, None, None),
         Vote::Blocked(Blocker::Reserved(_) | Blocker::Newer(_)) => {
-            Renewal::NotOurs(Revoked::Missing, None)
+            Renewal::NotOurs(Revoked::Missing, None, None)
         }
         Vote::Restarted => Renewal::Failed(Fault::new(
             FaultKind::Unavailable,
@@ -364,7 +364,7 @@ mod tests {
         assert!(matches!(late(granted(2), 2), Renewal::Renewed(..)));
         assert!(matches!(
             late(granted(1), 2),
-            Renewal::NotOurs(Revoked::Missing, Some(_))
+            Renewal::NotOurs(Revoked::Missing, Some(_), _)
         ));
     }
 }

@@ -99,7 +99,7 @@ async fn extend(
             ends.push(end);
             Ok(true)
         }
-        Renewal::NotOurs(_, counter) => {
+        Renewal::NotOurs(_, counter, _) => {
             missing[node] = counter;
             Ok(false)
         }

@@ -137,7 +137,7 @@ pub fn by_rank(rank: Option<u32>) -> Duration {
 
 /// Returns when a key with the TTL `ttl` is certainly gone: the server told whole milliseconds,
 /// rounded down.
-fn over(ttl: Duration) -> Duration {
+pub fn over(ttl: Duration) -> Duration {
     ttl.saturating_add(Duration::from_millis(1))
 }
 

@@ -30,8 +30,8 @@ pub struct Claim {
     pub fence_hint: u64,
     /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
-    /// Time for which a node must have forgotten no lock to grant; `None`: the node is not asked for
-    /// its server's identity.
+    /// Time for which a node must have forgotten no lock to grant; `None`: the node is not asked
+    /// for its server's identity.
     pub guarded: Option<Duration>,
     /// The waiter's place in the queue; `None` if it has not waited.
     pub ticket: Option<Ticket>,
@@ -350,8 +350,9 @@ pub enum Renewal {
     /// There is a tombstone in the key's place: the end of it, if the request extended it, and the
     /// user that broke the lock.
     Broken(Option<Instant>, Breaker),
-    /// The key is not ours any more. The counter is told where there is no key.
-    NotOurs(Revoked, Counter),
+    /// The key is not ours any more. The counter is told where there is no key, and the time until
+    /// another client's key ends, if it is not extended.
+    NotOurs(Revoked, Counter, Option<Duration>),
     /// No answer that counts.
     Failed(Fault),
 }

@@ -19,9 +19,10 @@ impl Holding {
         asked: Instant,
         how: Revoked,
         counter: Counter,
+        left: Option<Duration>,
     ) -> Option<Change> {
         let now = clock::now();
-        let pause_for_another = self.pause_for_another(node);
+        let due = self.due_after_another(node, now, left);
         let upkeep = &mut self.upkeep[node];
         if upkeep.asked == Some(asked) {
             upkeep.asked = None;
@@ -40,11 +41,7 @@ impl Holding {
         }
         // A node without a key is healed at once. Another client's key is mostly that of an attempt
         // which is about to fail.
-        self.upkeep[node].due = if how == Revoked::Missing {
-            now
-        } else {
-            now + pause_for_another
-        };
+        self.upkeep[node].due = if how == Revoked::Missing { now } else { due };
         let Some(loss) = self.lease.loss(now.before(self.schedule.round())) else {
             // The rest of the lease may be shorter than before.
             return self

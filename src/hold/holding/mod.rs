@@ -300,13 +300,13 @@ impl Holding {
                 self.was_broken(node, asked, until.filter(|_| !too_late), by)
             }
             // A refused healing is no news: the counter has moved since it was told.
-            Renewal::NotOurs(Revoked::Missing, counter)
+            Renewal::NotOurs(Revoked::Missing, counter, _)
                 if gains && self.stage == Stage::Keeping =>
             {
                 self.refused_healing(node, asked, counter);
                 None
             }
-            Renewal::NotOurs(how, counter) => self.revoked(node, asked, how, counter),
+            Renewal::NotOurs(how, counter, left) => self.revoked(node, asked, how, counter, left),
             Renewal::Failed(fault) if timely => Some(self.failed(node, fault)),
             Renewal::Healed(..) | Renewal::Failed(_) => None,
         }

@@ -73,6 +73,19 @@ impl Holding {
         }
     }
 
+    /// Returns when a node is asked again that another client holds. Its key ends in `left` unless
+    /// it is extended: so the pause is over then, if not before.
+    pub(super) fn due_after_another(
+        &self,
+        node: usize,
+        now: Instant,
+        left: Option<Duration>,
+    ) -> Instant {
+        let pause = now + self.pause_for_another(node);
+        let free = left.map_or(Instant::NEVER, |left| now + backoff::over(left));
+        pause.min(free.max(self.soon(node)))
+    }
+
     /// Returns the pause before a node is asked again that another client holds: it doubles, up to
     /// the usual rhythm.
     pub(super) fn pause_for_another(&self, node: usize) -> Duration {
@@ -85,8 +98,8 @@ impl Holding {
 
     /// Records that node `node` has our key, with a fence counter of `counter` before that. While
     /// the lease is to be kept, a node joins unproven whose counter is neither our fence nor lost:
-    /// it may have granted the lock to another client since. The other nodes are then asked at once,
-    /// because their replies prove it.
+    /// it may have granted the lock to another client since. The other nodes are then asked at
+    /// once, because their replies prove it.
     pub(super) fn renewed(
         &mut self,
         node: usize,

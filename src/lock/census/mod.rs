@@ -253,8 +253,8 @@ impl<'a> Census<'a> {
         })
     }
 
-    /// Returns what the run of `token` says of itself, if it has the key at a majority, or may have it,
-    /// broken or not.
+    /// Returns what the run of `token` says of itself, if it has the key at a majority, or may have
+    /// it, broken or not.
     pub fn kept(&self, token: Token) -> Option<&'a Details> {
         let there = |observation: &'a Observation| observation.of(token)?.holder();
         let own: Vec<_> = self.answers().filter_map(there).collect();

@@ -284,7 +284,7 @@ impl LocalNode {
 
     fn renewed(&self, token: Token) -> Result<Renewal, Fault> {
         if let Some(revoked) = self.standing(token)? {
-            return Ok(Renewal::NotOurs(revoked, None));
+            return Ok(Renewal::NotOurs(revoked, None, None));
         }
         if let Some(held) = self.held.borrow().as_ref() {
             held.file.touch();
@@ -343,7 +343,7 @@ impl Node for LocalNode {
         // The file is gone and any process may take its name: no key could cover the time until the
         // command is dead.
         let renewal = match keep.heal {
-            Some(_) => Renewal::NotOurs(Revoked::Missing, None),
+            Some(_) => Renewal::NotOurs(Revoked::Missing, None, None),
             None => self.renewed(keep.token).unwrap_or_else(Renewal::Failed),
         };
         Box::pin(std::future::ready(renewal))

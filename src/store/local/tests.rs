@@ -363,7 +363,7 @@ fn a_lock_of_every_kind_is_lost_with_its_file() {
             .now_or_never()
             .unwrap();
         assert!(
-            matches!(renewed, Renewal::NotOurs(Revoked::Missing, None)),
+            matches!(renewed, Renewal::NotOurs(Revoked::Missing, None, None)),
             "{renewed:?}"
         );
         assert!(!release(&*node, &claim));

@@ -63,8 +63,8 @@ fn word(renewal: Renewal, confirmation: Confirmation) -> Renewal {
     match (confirmation, renewal) {
         (Confirmation::Present, renewal) => renewal,
         // It may be the primary still, so that a key which is gone there is lost.
-        (Confirmation::Unknown(_), Renewal::NotOurs(how, counter)) => {
-            Renewal::NotOurs(how, counter)
+        (Confirmation::Unknown(_), Renewal::NotOurs(how, counter, left)) => {
+            Renewal::NotOurs(how, counter, left)
         }
         (Confirmation::Unknown(_), Renewal::Broken(_, by)) => Renewal::Broken(None, by),
         // Of a server that was replaced, not even "missing" counts.
@@ -138,7 +138,7 @@ mod tests {
                 "{renewal:?}"
             );
         }
-        let lost = || Renewal::NotOurs(Revoked::Missing, None);
+        let lost = || Renewal::NotOurs(Revoked::Missing, None, None);
         assert!(matches!(
             word(lost(), Confirmation::Present),
             Renewal::NotOurs(..)

@@ -217,10 +217,18 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
             Renewal::Broken(keeps.then_some(until), by.unwrap_or_default())
         }
         Some([Some("renewed"), counter]) => Renewal::Renewed(until, counted(counter)),
-        Some([Some("absent"), counter]) => Renewal::NotOurs(Revoked::Missing, counted(counter)),
-        Some([Some("held"), _]) => Renewal::NotOurs(Revoked::TakenOver, None),
+        Some([Some("absent"), counter]) => {
+            Renewal::NotOurs(Revoked::Missing, counted(counter), None)
+        }
+        Some([Some("held"), _]) => Renewal::NotOurs(Revoked::TakenOver, None, left(value)),
         _ => Renewal::Failed(garbled(value)),
     }
+}
+
+/// Returns the TTL of what is at the key.
+fn left(value: &Value) -> Option<Duration> {
+    let seen = array(value)?.first_chunk::<SEEN>()?;
+    raw_value(seen)?.ttl
 }
 
 fn counted(counter: Option<&str>) -> Counter {

@@ -234,7 +234,7 @@ impl Client {
     /// Sets the lock again, which a renewal must find gone.
     pub async fn heals_after(&self, renewal: Renewal) -> Renewal {
         match renewal {
-            Renewal::NotOurs(_, told) => {
+            Renewal::NotOurs(_, told, _) => {
                 self.node
                     .keep(&self.claim.healing(self.fence(), told))
                     .await

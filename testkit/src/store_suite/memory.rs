@@ -304,7 +304,7 @@ impl Node for MemoryNode {
                 line.entries[place].ends = Some(now + keep.term.ttl());
                 Renewal::Renewed(keep.term.end(now), None)
             }
-            None => Renewal::NotOurs(line.lost(), None),
+            None => Renewal::NotOurs(line.lost(), None, None),
         }))
     }
 

@@ -171,6 +171,24 @@ fn healings_that_are_heard_after_the_lease_do_not_revive_it() {
     });
 }
 
+/// The release of an earlier holder did not reach the node, so its key stays for that TTL.
+#[test]
+fn a_node_is_healed_as_soon_as_the_key_of_another_client_ends() {
+    virtual_time::run(async {
+        for ends in [4.2, 9.9, 16.0, 27.0] {
+            let orphan = clock::now() + Duration::from_secs_f64(ends);
+            let mut held = hold(3, |fakes| {
+                fakes[2].borrow_mut().key = Some((Token::fresh(), orphan));
+            })
+            .await;
+            held.changes_until(ends).await;
+            assert_eq!(held.fake(2).healed, 0, "{ends}");
+            held.changes_until(ends + 0.3).await;
+            assert_eq!(held.fake(2).healed, 1, "{ends}");
+        }
+    });
+}
+
 #[test]
 fn a_node_that_missed_the_vote_gets_the_key_later() {
     virtual_time::run(async {

@@ -123,9 +123,12 @@ impl FakeNode {
                 Some((holder, _)) if holder == token => {
                     Renewal::Renewed(term.end(now), Some(fake.counter))
                 }
-                Some(_) => return Renewal::NotOurs(Revoked::TakenOver, None),
+                Some((_, ends)) => {
+                    let left = Some(ends.since(now));
+                    return Renewal::NotOurs(Revoked::TakenOver, None, left);
+                }
                 None if fake.counter > fence.get() && told != Some(fake.counter) => {
-                    return Renewal::NotOurs(Revoked::Missing, Some(fake.counter));
+                    return Renewal::NotOurs(Revoked::Missing, Some(fake.counter), None);
                 }
                 None => {
                     let counter = (fake.mood != Mood::Hiding).then_some(fake.counter);
@@ -140,7 +143,7 @@ impl FakeNode {
         self.ask(
             what,
             Renewal::Failed,
-            Some(Renewal::NotOurs(Revoked::TakenOver, None)),
+            Some(Renewal::NotOurs(Revoked::TakenOver, None, None)),
         )
     }
 }
@@ -188,13 +191,13 @@ impl Node for FakeNode {
                 fake.key = Some((token, now + term.ttl()));
                 Renewal::Renewed(term.end(now), Some(fake.counter))
             }
-            Some(_) => Renewal::NotOurs(Revoked::TakenOver, None),
-            None => Renewal::NotOurs(Revoked::Missing, Some(fake.counter)),
+            Some(_) => Renewal::NotOurs(Revoked::TakenOver, None, None),
+            None => Renewal::NotOurs(Revoked::Missing, Some(fake.counter), None),
         };
         self.ask(
             what,
             Renewal::Failed,
-            Some(Renewal::NotOurs(Revoked::TakenOver, None)),
+            Some(Renewal::NotOurs(Revoked::TakenOver, None, None)),
         )
     }
 

@@ -242,7 +242,7 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
         pass(10_001).await;
         assert!(matches!(
             node.keep(&renewal(&early, fence, index)).await,
-            Renewal::NotOurs(Revoked::Missing, _)
+            Renewal::NotOurs(Revoked::Missing, _, _)
         ));
         assert_eq!(grant(&node, &slot(2)).await.1, 1, "the only free one");
     });
@@ -358,7 +358,7 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
         assert!(
             matches!(
                 node.keep(&heal(1)).await,
-                Renewal::NotOurs(Revoked::TakenOver, _)
+                Renewal::NotOurs(Revoked::TakenOver, _, _)
             ),
             "another client's slot"
         );
@@ -367,7 +367,7 @@ fn a_member_is_healed_into_a_free_slot_of_its_own_kind_only() {
         assert!(
             matches!(
                 node.keep(&reader).await,
-                Renewal::NotOurs(Revoked::TakenOver, _)
+                Renewal::NotOurs(Revoked::TakenOver, _, _)
             ),
             "another kind"
         );
@@ -384,7 +384,7 @@ fn two_members_that_have_each_others_slot_change_places() {
         let fence = grant(&node, &one).await.0.max(grant(&node, &two).await.0);
         assert!(matches!(
             node.keep(&told(&one, fence, 2, None)).await,
-            Renewal::NotOurs(Revoked::TakenOver, _)
+            Renewal::NotOurs(Revoked::TakenOver, _, _)
         ));
         assert!(!is_granted(&node, &slot(1)).await, "no place is given up");
         assert!(matches!(

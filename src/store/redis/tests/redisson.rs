@@ -115,7 +115,7 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
         tokio::time::sleep(TTL / 2).await;
         let taken_over = node.keep(&renew(&other, fence)).await;
         assert!(
-            matches!(taken_over, Renewal::NotOurs(Revoked::TakenOver, _)) && hash(&host).1 < ttl,
+            matches!(taken_over, Renewal::NotOurs(Revoked::TakenOver, _, _)) && hash(&host).1 < ttl,
             "{taken_over:?}"
         );
         assert!(
@@ -125,7 +125,7 @@ fn the_hash_is_granted_renewed_healed_and_released_as_the_string_is() {
         host.by_hand(&["DEL", "job"]);
         assert!(matches!(
             node.keep(&renew(&ours, fence)).await,
-            Renewal::NotOurs(Revoked::Missing, _)
+            Renewal::NotOurs(Revoked::Missing, _, _)
         ));
         assert!(matches!(
             node.keep(&ours.healing(fence, Some(fence.get()))).await,

@@ -111,11 +111,11 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         let before = (host.get("job"), host.counter());
         assert!(matches!(
             node.keep(&renew_of(2, fence)).await,
-            Renewal::NotOurs(Revoked::TakenOver, _)
+            Renewal::NotOurs(Revoked::TakenOver, _, _)
         ));
         assert!(matches!(
             node.keep(&heal_of(2, fence, None)).await,
-            Renewal::NotOurs(Revoked::TakenOver, _)
+            Renewal::NotOurs(Revoked::TakenOver, _, _)
         ));
         assert!(matches!(
             node.release(&release_of(&claim_of(2))).await,
@@ -187,7 +187,7 @@ fn a_healing_sets_the_key_again_only_over_the_counter_that_was_told() {
         for told in [None, Some(fence), Some(higher + 1)] {
             let healing = node.keep(&heal_of(1, fence, told)).await;
             assert!(
-                matches!(healing, Renewal::NotOurs(Revoked::Missing, Some(count)) if count == higher),
+                matches!(healing, Renewal::NotOurs(Revoked::Missing, Some(count), None) if count == higher),
                 "{healing:?}"
             );
             assert_eq!(host.get("job"), None);
@@ -271,7 +271,7 @@ fn a_forced_deletion_keeps_a_healing_that_is_under_way_out() {
         assert_eq!((host.get("job"), host.counter()), (None, fence + 10));
         assert!(matches!(
             node.keep(&heal_of(1, fence, None)).await,
-            Renewal::NotOurs(Revoked::Missing, _)
+            Renewal::NotOurs(Revoked::Missing, _, _)
         ));
     });
 }

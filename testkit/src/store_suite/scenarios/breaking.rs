@@ -52,7 +52,7 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
     );
     let renewal = holder.renews().await;
     assert!(
-        matches!(renewal, Renewal::NotOurs(Revoked::Missing, _)),
+        matches!(renewal, Renewal::NotOurs(Revoked::Missing, _, _)),
         "{renewal:?}"
     );
     next.takes().await;

@@ -63,7 +63,7 @@ pub async fn a_renewal_by_another_token_extends_nothing(place: &Place<'_>) {
     other.meets(&holder).await;
     let renewal = other.node.keep(&other.claim.renewal(fence)).await;
     assert!(
-        matches!(renewal, Renewal::NotOurs(Revoked::TakenOver, _)),
+        matches!(renewal, Renewal::NotOurs(Revoked::TakenOver, _, _)),
         "{renewal:?}"
     );
     let left = other
@@ -84,7 +84,7 @@ pub async fn a_holder_is_told_that_its_lock_is_gone(place: &Place<'_>) {
     place.delete();
     let renewal = holder.renews().await;
     assert!(
-        matches!(renewal, Renewal::NotOurs(Revoked::Missing, _)),
+        matches!(renewal, Renewal::NotOurs(Revoked::Missing, _, _)),
         "{renewal:?}"
     );
     let reply = holder.gives_back().await;
@@ -102,7 +102,7 @@ pub async fn a_holder_is_told_that_another_client_has_its_lock(place: &Place<'_>
     other.takes().await;
     let renewal = holder.renews().await;
     assert!(
-        matches!(renewal, Renewal::NotOurs(Revoked::TakenOver, _)),
+        matches!(renewal, Renewal::NotOurs(Revoked::TakenOver, _, _)),
         "{renewal:?}"
     );
     let reply = holder.gives_back().await;
@@ -141,7 +141,7 @@ pub async fn a_lock_is_not_set_again_over_another_clients(place: &Place<'_>) {
     other.takes().await;
     let healed = holder.heals_after(lost).await;
     assert!(
-        matches!(healed, Renewal::NotOurs(Revoked::TakenOver, _)),
+        matches!(healed, Renewal::NotOurs(Revoked::TakenOver, _, _)),
         "{healed:?}"
     );
     place.client().meets(&other).await;
@@ -161,7 +161,7 @@ pub async fn a_lock_is_not_set_again_after_another_client_has_had_it(place: &Pla
     other.releases().await;
     let healed = holder.heals_after(lost).await;
     assert!(
-        matches!(healed, Renewal::NotOurs(Revoked::Missing, _)),
+        matches!(healed, Renewal::NotOurs(Revoked::Missing, _, _)),
         "{healed:?}"
     );
     other.takes().await;

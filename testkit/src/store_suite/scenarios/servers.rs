@@ -102,7 +102,7 @@ pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_
     place.restart(Data::Lost);
     let lost = holder.renews_in_time().await;
     assert!(
-        matches!(lost, Renewal::NotOurs(Revoked::Missing, _)),
+        matches!(lost, Renewal::NotOurs(Revoked::Missing, _, _)),
         "{lost:?}"
     );
     let healed = holder.heals_after(lost).await;
