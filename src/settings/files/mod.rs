@@ -220,7 +220,10 @@ pub fn unknown<'a>(
         .unwrap_or_default();
     fault(
         position,
-        format!("unknown name {}{hint}", escape::text(name)),
+        format!(
+            "unknown name {}{hint}",
+            escape::text(&secret::without_userinfo(name))
+        ),
     )
 }
 

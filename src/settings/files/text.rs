@@ -9,6 +9,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::{Config, Origin, Position, Section, Setting, fault, unknown};
 use crate::exit::Failure;
+use crate::secret;
 use crate::text::escape;
 
 /// Names outside the sections.
@@ -56,7 +57,7 @@ impl Config {
                 (other, _) => {
                     let why = format!(
                         "{} stands outside of a section; put it below [defaults]",
-                        escape::text(other)
+                        escape::text(&secret::without_userinfo(other))
                     );
                     return Err(fault(&position, why));
                 }
