@@ -234,8 +234,6 @@ impl Signals {
 
 /// Ends rlock by signal `which`, so that a shell's loop stops as it would for the command.
 pub fn reraise(which: Signal) {
-    // A core dump of rlock would tell nothing about the command.
-    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
     // SAFETY: the default action needs no handler.
     let _ = unsafe { signal(which, SigHandler::SigDfl) };
     let _ = SigSet::empty().thread_set_mask();

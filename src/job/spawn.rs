@@ -12,6 +12,7 @@ use std::process::Command;
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, Pid, access, getppid, setpgid};
@@ -20,16 +21,22 @@ use super::guard::Guard;
 use super::policy::ExitStatus;
 use super::signals::{IGNORED, changed};
 use crate::clock;
+use crate::exit::{Failure, Outcome};
 use crate::lock::instant::Instant;
 
+/// Smallest stack that rlock runs on, in bytes. With less, it may die of SIGSEGV.
+const SMALLEST_STACK: u64 = 512 * 1024;
+
 /// The state that rlock inherited: signal dispositions, the signal mask, which of descriptors 0 to
-/// 2 were open. The command must inherit the same: nohup's ignored HUP, a supervisor's closed
-/// stdin.
+/// 2 were open, the limit of a core dump. The command must inherit the same: nohup's ignored HUP, a
+/// supervisor's closed stdin.
 #[derive(Clone, Debug)]
 pub struct Inherited {
     mask: SigSet,
     ignored: Vec<Signal>,
     closed: Vec<i32>,
+    /// Largest core dump: the limit in force, and the one that it may be raised to.
+    core: (u64, u64),
 }
 
 impl Inherited {
@@ -39,7 +46,12 @@ impl Inherited {
     /// 2. Ignore the signals of a failed write: it is an error, not rlock's death.
     /// 3. Open `/dev/null` in the place of each closed descriptor from 0 to 2, so that no file of
     ///    rlock's becomes its stdout or stderr. Writing to one that was closed still fails.
-    pub fn capture() -> io::Result<Self> {
+    /// 4. Leave no core dump: rlock and its guards have passwords in memory.
+    pub fn capture() -> anyhow::Result<Self> {
+        if getrlimit(Resource::RLIMIT_STACK)?.0 < SMALLEST_STACK {
+            let why = "the limit of the stack is too low; raise it: ulimit -s 8192";
+            return Err(Failure::new(Outcome::System, why).into());
+        }
         let mut mask = SigSet::empty();
         sigprocmask(
             SigmaskHow::SIG_SETMASK,
@@ -52,7 +64,9 @@ impl Inherited {
                 .filter(|signal| is_ignored(*signal as i32))
                 .collect(),
             closed: (0..3).filter(|fd| is_closed(*fd)).collect(),
+            core: getrlimit(Resource::RLIMIT_CORE)?,
         };
+        setrlimit(Resource::RLIMIT_CORE, 0, inherited.core.1)?;
         for which in IGNORED {
             // SAFETY: no handler is installed.
             unsafe { signal(which, SigHandler::SigIgn) }?;
@@ -91,6 +105,7 @@ impl Inherited {
             // SAFETY: this is the /dev/null that `capture` opened; nothing in the child uses it.
             unsafe { libc::close(*fd) };
         }
+        setrlimit(Resource::RLIMIT_CORE, self.core.0, self.core.1)?;
         self.mask.thread_set_mask()?;
         Ok(())
     }
@@ -288,6 +303,7 @@ mod tests {
             mask,
             ignored,
             closed,
+            core: (0, 0),
         };
         let now = clock::now();
         for (kill_at, name) in [(now, "late"), (now + Duration::from_secs(60), "timely")] {

@@ -509,6 +509,48 @@ fn a_limit_of_file_sizes_is_an_error_for_rlock_and_what_it_was_for_the_command()
     );
 }
 
+/// Both have passwords in memory.
+#[test]
+fn rlock_and_its_guard_leave_no_core_dump_and_the_command_may() {
+    let server = Server::start();
+    let script = format!(
+        "ulimit -c 1000; {RLOCK} run --key job --node {} -- sh -c 'for p in $PPID $(pgrep -P $PPID) $$; do cat /proc/$p/limits; done'",
+        server.url()
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .expect("sh");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let limits: Vec<&str> = told
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("Max core file size")?
+                .split_whitespace()
+                .next()
+        })
+        .collect();
+    // rlock's, then those of its children, the guard and the command, and the command's again.
+    let (ours, theirs) = limits.split_first().expect("rlock's");
+    assert!(*ours == "0" && theirs.contains(&"0"), "{limits:?}");
+    assert!(
+        theirs.last().is_some_and(|limit| *limit != "0"),
+        "{limits:?}"
+    );
+}
+
+#[test]
+fn a_stack_that_is_too_small_is_an_error() {
+    for (limit, code) in [(256, 71), (512, 0)] {
+        let script = format!("ulimit -s {limit}; exec {RLOCK} --version");
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .output()
+            .expect("sh");
+        assert_eq!(output.status.code(), Some(code), "{limit}: {output:?}");
+    }
+}
+
 #[test]
 fn memory_that_is_short_for_the_command_leaves_no_lock() {
     let server = Server::start();
