@@ -100,6 +100,51 @@ impl Kind {
     }
 }
 
+/// Traits by which a world is less plain than others of its kind. They are drawn from a stream of
+/// their own, so that a seed without any of them tells the same story as before.
+#[derive(Clone, Copy, Debug)]
+struct Twists {
+    /// The clocks of servers are up to a minute apart, and those of hosts up to eight seconds.
+    clocks_apart: bool,
+    /// Holders are of every kind.
+    mixes_kinds: bool,
+    leaves: Leaves,
+}
+
+/// The remains of runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leaves {
+    Nothing,
+    /// `--once`
+    Successes,
+    /// `--hold-at-least` and `--lock-delay`
+    ParkedLocks,
+}
+
+impl Twists {
+    fn draw(kind: Kind, seed: u64) -> Self {
+        let mut random = Random::of(seed, kind.name(), 1);
+        let leaves = match kind {
+            Kind::Once => Leaves::Successes,
+            Kind::Parked => Leaves::ParkedLocks,
+            Kind::Lossy => random.weighted(&[
+                (2, Leaves::Nothing),
+                (1, Leaves::Successes),
+                (1, Leaves::ParkedLocks),
+            ]),
+            _ => Leaves::Nothing,
+        };
+        // A success and a parked lock are of one holder, and a crowd and those that supersede each
+        // other want one lock.
+        let may_mix = leaves == Leaves::Nothing && !matches!(kind, Kind::Crowd | Kind::Newest);
+        Self {
+            clocks_apart: matches!(kind, Kind::Lossy | Kind::Away) && random.chance(0.5),
+            mixes_kinds: kind == Kind::Kinds || may_mix && random.chance(0.3),
+            leaves,
+        }
+    }
+}
+
 /// The work of a client in one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Errand {
@@ -189,6 +234,14 @@ impl Scenario {
             .count()
     }
 
+    /// Whether all clients want exclusive locks.
+    pub fn is_exclusive(&self) -> bool {
+        self.clients
+            .iter()
+            .flat_map(|plan| &plan.rounds)
+            .all(|round| round.mode == Mode::Exclusive)
+    }
+
     /// Draws the scenario of `seed`.
     pub fn new(kind: Kind, seed: u64) -> Self {
         let mut random = Random::of(seed, kind.name(), 0);
@@ -207,17 +260,18 @@ impl Scenario {
             | Kind::Once
             | Kind::Parked => random.weighted(&[(1, 1), (2, 3), (1, 5)]),
         };
-        let settings = settings(kind, nodes, &mut random);
+        let twists = Twists::draw(kind, seed);
+        let settings = settings(kind, nodes, twists.leaves, &mut random);
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
-        let skew = if matches!(kind, Kind::Clocks | Kind::Forgetful) {
-            2_000
-        } else {
-            0
+        let skew = match kind {
+            Kind::Clocks | Kind::Forgetful => 2_000,
+            _ if twists.clocks_apart => 4_000,
+            _ => 0,
         };
         let skews = (0..hosts).map(|_| signed(&mut random, skew)).collect();
         let ahead = match kind {
-            Kind::Clocks => 60_000_000,
+            _ if kind == Kind::Clocks || twists.clocks_apart => 60_000_000,
             Kind::Calm => 0,
             // The fence of a lone node rises by its servers' clocks where the guard is short.
             Kind::Sentinel | Kind::Cluster => 150_000,
@@ -252,7 +306,7 @@ impl Scenario {
         ) {
             clients.push(probes(ttl, hosts, &mut random));
         }
-        if kind == Kind::Kinds {
+        if twists.mixes_kinds {
             mix(&mut clients, &mut random);
         }
         if kind == Kind::Newest {
@@ -288,7 +342,7 @@ impl Scenario {
     }
 }
 
-fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
+fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Settings {
     let ttl = random.weighted(&[(3, 1_000), (2, 2_000), (1, 5_000)]);
     let ttl = ms(if kind == Kind::Crowd { 900 } else { ttl });
     let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
@@ -299,12 +353,12 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
         kill_after,
     };
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
-    let remains = match kind {
-        Kind::Once => RemainsOptions {
+    let remains = match leaves {
+        Leaves::Successes => RemainsOptions {
             once: Some(random.time(ttl, ttl * 3)),
             ..RemainsOptions::default()
         },
-        Kind::Parked => {
+        Leaves::ParkedLocks => {
             let (hold_at_least, lock_delay) = (random.time(ms(20), ttl), random.time(ms(20), ttl));
             RemainsOptions {
                 hold_at_least,
@@ -312,7 +366,7 @@ fn settings(kind: Kind, nodes: usize, random: &mut Random) -> Settings {
                 once: None,
             }
         }
-        _ => RemainsOptions::default(),
+        Leaves::Nothing => RemainsOptions::default(),
     };
     let schedule = schedule.outlasted(remains.lock_delay, remains.longest());
     let guard = match kind {

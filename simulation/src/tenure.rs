@@ -11,20 +11,25 @@ use std::time::Duration;
 
 use rlock::lock::instant::Instant;
 use rlock::lock::quorum::Quorum;
+use rlock::lock::token::Token;
+use rlock::store::redis::names::{Derived, Names};
 
 use crate::node::Node;
 use crate::scenario::Scenario;
 use crate::server::Value;
 
+/// A holder: its token, and for a member its index behind that.
+type Holder = Vec<u8>;
+
 /// The promises of the nodes.
 #[derive(Debug)]
 pub struct Tenures {
-    key: Vec<u8>,
+    names: Names,
     quorum: usize,
     /// Part of the drift allowance that clocks of a wrong rate leave.
     slack: Duration,
-    /// For each server: the promises that may still be believed, as token and end.
-    promised: Vec<Vec<(Vec<u8>, Instant)>>,
+    /// For each server: the promises that may still be believed, as holder and end.
+    promised: Vec<Vec<(Holder, Instant)>>,
 }
 
 impl Tenures {
@@ -32,7 +37,7 @@ impl Tenures {
     pub fn new(scenario: &Scenario) -> Self {
         let nodes = scenario.settings.nodes;
         Self {
-            key: scenario.settings.keys[0].stored().as_bytes().to_vec(),
+            names: Names::of(&scenario.settings.keys[0]),
             quorum: Quorum::of(nodes).needed(),
             slack: scenario.settings.schedule.ttl().mul_f64(0.004),
             promised: vec![Vec::new(); scenario.clocks.len()],
@@ -43,54 +48,77 @@ impl Tenures {
     pub fn observe(&mut self, number: usize, node: &Node, now: Instant) {
         let promised = &mut self.promised[number];
         promised.retain(|(_, end)| *end > now);
-        let Some((token, end)) = held(node, &self.key, now) else {
-            return;
-        };
-        match promised.iter_mut().find(|(other, _)| *other == token) {
-            Some((_, before)) => *before = end.max(*before),
-            None => promised.push((token, end)),
+        for (holder, end) in held(node, &self.names, now) {
+            match promised.iter_mut().find(|(other, _)| *other == holder) {
+                Some((_, before)) => *before = end.max(*before),
+                None => promised.push((holder, end)),
+            }
         }
     }
 
-    /// Whether the holder, if there is one, outlasts that node `lost` loses its key.
-    pub fn may_lose(&mut self, lost: usize, nodes: &[Node], now: Instant) -> bool {
-        let Some((token, _)) = held(&nodes[lost], &self.key, now) else {
-            return true;
+    /// Whether each holder outlasts that node `lost` loses its key.
+    pub fn may_lose(&self, lost: usize, nodes: &[Node], now: Instant) -> bool {
+        let outlasts = |(holder, _): (Holder, Instant)| {
+            let others = (0..nodes.len()).filter(|number| *number != lost);
+            let real = others.filter_map(|number| {
+                let there = held(&nodes[number], &self.names, now);
+                end_of(&there, &holder)
+            });
+            let promised = self.promised.iter().filter_map(|all| end_of(all, &holder));
+            match (
+                nth_largest(real, self.quorum),
+                nth_largest(promised, self.quorum),
+            ) {
+                (Some(real), Some(believed)) => real + self.slack >= believed,
+                _ => false,
+            }
         };
-        let real = |number: usize| {
-            held(&nodes[number], &self.key, now).filter(|(other, _)| *other == token)
-        };
-        let others = (0..nodes.len())
-            .filter(|number| *number != lost)
-            .filter_map(real)
-            .map(|(_, end)| end);
-        let promised = self
-            .promised
+        held(&nodes[lost], &self.names, now)
+            .into_iter()
+            .all(outlasts)
+    }
+
+    /// Whether a majority outlasts that node `lost` loses its record: whichever nodes grant the
+    /// lock, one of them still knows the last success.
+    pub fn may_forget(&self, lost: usize, nodes: &[Node], now: Instant) -> bool {
+        let known: Vec<Vec<u8>> = nodes
             .iter()
-            .flatten()
-            .filter(|(other, _)| *other == token)
-            .map(|(_, end)| *end);
-        match (
-            nth_largest(others, self.quorum),
-            nth_largest(promised, self.quorum),
-        ) {
-            (Some(real), Some(believed)) => real + self.slack >= believed,
-            _ => false,
-        }
+            .map(|node| success(node, &self.names, now))
+            .collect();
+        let newest = known.iter().max();
+        let others = known.iter().enumerate();
+        let others = others.filter(|(number, there)| *number != lost && Some(*there) == newest);
+        newest.is_none_or(Vec::is_empty)
+            || Some(&known[lost]) != newest
+            || others.count() > nodes.len() - self.quorum
     }
 
-    /// Whether the same token is at the key of all these nodes.
+    /// Whether one holder alone has the lock at all of these nodes.
     pub fn is_on_all(
         &self,
         which: impl Iterator<Item = usize>,
         nodes: &[Node],
         now: Instant,
     ) -> bool {
-        let tokens: Option<BTreeSet<_>> = which
-            .map(|node| held(&nodes[node], &self.key, now).map(|(token, _)| token))
+        let held: Vec<_> = which
+            .map(|node| held(&nodes[node], &self.names, now))
             .collect();
-        tokens.is_some_and(|tokens| tokens.len() == 1)
+        let holders: BTreeSet<&Holder> = held.iter().flatten().map(|(holder, _)| holder).collect();
+        held.iter().all(|there| !there.is_empty()) && holders.len() == 1
     }
+
+    /// Whether the holder with `token` has the lock, or its place, at `node`. `index`: that of its
+    /// place, if it is a member.
+    pub fn is_on(&self, node: &Node, token: Token, index: Option<u32>, now: Instant) -> bool {
+        let index = index.map_or_else(String::new, |index| format!(" {index}"));
+        let holder = format!("{token}{index}").into_bytes();
+        end_of(&held(node, &self.names, now), &holder).is_some()
+    }
+}
+
+fn end_of(promises: &[(Holder, Instant)], holder: &Holder) -> Option<Instant> {
+    let mut of = promises.iter().filter(|(other, _)| other == holder);
+    of.next().map(|(_, end)| *end)
 }
 
 fn nth_largest(ends: impl Iterator<Item = Instant>, number: usize) -> Option<Instant> {
@@ -99,19 +127,48 @@ fn nth_largest(ends: impl Iterator<Item = Instant>, number: usize) -> Option<Ins
     ends.into_iter().rev().nth(number - 1)
 }
 
-/// Returns the token at the key of `node`, and when it ends.
-fn held(node: &Node, key: &[u8], now: Instant) -> Option<(Vec<u8>, Instant)> {
+/// Returns the holders at `node`, and when the lock or the place of each ends.
+fn held(node: &Node, names: &Names, now: Instant) -> Vec<(Holder, Instant)> {
     let wall = node.wall(now);
-    let entry = node.server().get(key, wall)?;
-    let Value::String(value) = &entry.value else {
-        return None;
+    let get = |name: &[u8]| node.server().get(name, wall);
+    let ends =
+        |ms: i64| now + Duration::from_micros(u64::try_from(ms * 1000 - wall.0).unwrap_or(0));
+    let Some((Value::String(value), Some(expires))) =
+        get(names.stored().as_bytes()).map(|entry| (&entry.value, entry.expires))
+    else {
+        return Vec::new();
     };
-    let words: Vec<&[u8]> = value.split(|byte| *byte == b' ').take(2).collect();
-    let token = if words[0] == b"broken" {
-        words.get(1)?
-    } else {
-        words.first()?
+    if !value.starts_with(b"rlock ") {
+        let mut words = value.split(|byte| *byte == b' ');
+        let token = words.find(|word| !matches!(*word, b"broken" | b"parked"));
+        let token = token.unwrap_or_default().to_vec();
+        return vec![(token, ends(expires))];
+    }
+    let [leases, members] = [Derived::Leases, Derived::Holders]
+        .map(|kind| get(names.derived(kind).as_bytes()).map(|entry| &entry.value));
+    let (Some(Value::SortedSet(leases)), Some(Value::Hash(members))) = (leases, members) else {
+        return Vec::new();
     };
-    let left = Duration::from_micros(u64::try_from(entry.expires? * 1000 - wall.0).unwrap_or(0));
-    Some((token.to_vec(), now + left))
+    let holder = |(end, token): &(f64, Vec<u8>)| {
+        #[allow(clippy::cast_possible_truncation, reason = "a whole number of ms")]
+        let end = *end as i64;
+        let (_, entry) = members.iter().find(|(name, _)| name == token)?;
+        let index = entry.split(|byte| *byte == b' ').next()?;
+        let holder = [token, b" ".as_slice(), index].concat();
+        (end * 1000 >= wall.0).then(|| (holder, ends(end)))
+    };
+    leases.members().iter().filter_map(holder).collect()
+}
+
+/// Returns the fence and the token of the last success that `node` knows; empty if it knows none.
+fn success(node: &Node, names: &Names, now: Instant) -> Vec<u8> {
+    let record = node
+        .server()
+        .get(names.derived(Derived::Last).as_bytes(), node.wall(now));
+    let Some(Value::String(record)) = record.map(|entry| &entry.value) else {
+        return Vec::new();
+    };
+    let line = record.split(|byte| *byte == b'\n').nth(1);
+    let words = line.unwrap_or_default().split(|byte| *byte == b' ');
+    words.take(2).collect::<Vec<_>>().join(&b' ')
 }

@@ -322,6 +322,15 @@ impl Witness {
             .collect()
     }
 
+    /// The tokens and shares of commands that have run under `lock` for as long as that.
+    pub fn held_for(&mut self, lock: usize, span: Duration, now: Instant) -> Vec<(Token, Share)> {
+        let holders = self.locks[lock].holders(now);
+        holders
+            .filter(|(_, hold)| hold.until.is_none() && now.since(hold.since) >= span)
+            .map(|(_, hold)| (hold.token, hold.share))
+            .collect()
+    }
+
     /// A process that has a lock.
     pub fn any_holder(&mut self, now: Instant) -> Option<ProcessId> {
         self.locks

@@ -15,6 +15,8 @@ pub enum Violation {
     Order(String),
     /// The lock is free, a majority is there, and no waiter takes it.
     Idle(String),
+    /// A holder has the lock at a bare majority though nothing has gone wrong.
+    Bare(String),
     /// A key without an expiry, or one that is left when all is over.
     LeftKey(String),
     /// A process that does not end.
@@ -40,6 +42,7 @@ impl Violation {
             Self::Repeated(_) => "repeated",
             Self::Order(_) => "order",
             Self::Idle(_) => "idle",
+            Self::Bare(_) => "bare majority",
             Self::LeftKey(_) => "left key",
             Self::Stuck(_) => "stuck",
             Self::Superseded(_) => "superseded",
@@ -58,6 +61,7 @@ impl fmt::Display for Violation {
         | Self::Repeated(why)
         | Self::Order(why)
         | Self::Idle(why)
+        | Self::Bare(why)
         | Self::LeftKey(why)
         | Self::Stuck(why)
         | Self::Superseded(why)

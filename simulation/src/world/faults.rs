@@ -41,7 +41,8 @@ impl World<'_> {
                 }
                 Fault::Lose { node, lost } => {
                     let takes_key = matches!(lost, Lost::Key | Lost::All);
-                    let may = !takes_key || self.tenures.may_lose(node, &self.nodes, now);
+                    let may = (!takes_key || self.tenures.may_lose(node, &self.nodes, now))
+                        && (lost != Lost::All || self.tenures.may_forget(node, &self.nodes, now));
                     if may {
                         self.lose(node, lost);
                     }

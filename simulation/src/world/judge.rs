@@ -11,7 +11,7 @@ use super::World;
 use crate::kernel::{self, BEGIN, Event, ProcessId};
 use crate::node::Node;
 use crate::scenario::Kind;
-use crate::witness::{Violation, Waiter};
+use crate::witness::{Share, Violation, Waiter};
 
 /// Interval at which the world is looked at as a whole.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
@@ -66,6 +66,27 @@ impl World<'_> {
             }
         }
         self.judge_idle(now);
+        if self.scenario.kind == Kind::Calm {
+            self.judge_places(now);
+        }
+    }
+
+    /// Judges that a holder whose renewals have come to all nodes has the lock, or its slot, at
+    /// each.
+    fn judge_places(&mut self, now: Instant) {
+        let settled = self.scenario.settings.schedule.ttl() / 2;
+        for (token, share) in kernel::with(|kernel| kernel.witness.held_for(0, settled, now)) {
+            let index = match share {
+                Share::Exclusive => None,
+                Share::Shared => Some(0),
+                Share::Slot { index, .. } => Some(index),
+            };
+            let lacks = |node: &Node| !self.tenures.is_on(node, token, index, now);
+            if let Some(node) = self.nodes.iter().position(lacks) {
+                let why = format!("node {node} does not have the place of {token}, {share:?}");
+                kernel::with(|kernel| kernel.witness.violated(Violation::Bare(why)));
+            }
+        }
     }
 
     /// Returns the time after which a server counts that has restarted.

@@ -69,7 +69,8 @@ pub fn play(scenario: &Scenario, story: Story) -> Report {
         scenario.clocks.len(),
     );
     let random = Random::of(scenario.seed, "world", 0);
-    let keeps_order = scenario.kind == Kind::Calm;
+    // Slots are taken in the order in which their waiters come when they are told.
+    let keeps_order = scenario.kind == Kind::Calm && scenario.is_exclusive();
     let needed = Quorum::of(scenario.settings.nodes).needed();
     let witness = Witness::new(scenario.settings.keys.len(), needed, keeps_order);
     // The time that is kept for SIGKILL, but for what the guard takes.
