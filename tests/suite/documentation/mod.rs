@@ -556,3 +556,22 @@ fn a_term_of_the_glossary_is_one_type_of_the_source() {
         assert_eq!(count, 1, "{name} is defined {count} times");
     }
 }
+
+/// By default systemd sends TERM to the command as well, which then gets a second one from rlock.
+#[test]
+fn each_unit_sends_its_signal_to_rlock_alone() {
+    let in_pages = pages().into_iter().flat_map(|(_, text)| {
+        let blocks = text.split("```").filter(|block| block.starts_with("ini\n"));
+        blocks.map(str::to_owned).collect::<Vec<_>>()
+    });
+    let files = ["backup", "singleton"]
+        .map(|name| read(Path::new(&format!("contrib/systemd/{name}.service"))));
+    let units: Vec<String> = in_pages
+        .chain(files)
+        .filter(|text| text.contains("rlock run"))
+        .collect();
+    assert!(units.len() >= 4, "{units:?}");
+    for unit in units {
+        assert!(unit.contains("\nKillMode=mixed\n"), "{unit}");
+    }
+}
