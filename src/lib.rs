@@ -9,6 +9,12 @@
 //! library exists for the binary, its tests and its benches; it promises no stable interface of its
 //! own.
 
+/// The version, with the commit and its date where the build names them (`packaging/release`).
+pub const VERSION: &str = match option_env!("RLOCK_BUILD") {
+    Some(build) => build,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 pub mod cli;
 pub mod clock;
 pub mod command;

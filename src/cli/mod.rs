@@ -27,7 +27,7 @@ pub use values::{Shell, restart_guard};
 /// can still run, no other client holds the lock. If rlock cannot keep that true, it stops the
 /// command first.
 #[derive(Parser, Debug)]
-#[command(name = "rlock", version)]
+#[command(name = "rlock", version = crate::VERSION)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -71,7 +71,8 @@ fn with_value_kinds() -> clap::Command {
 
 /// Prints rlock(1), or the page of a subcommand.
 pub fn man(subcommand: Option<&str>) -> anyhow::Result<Outcome> {
-    let mut whole = cli::definition();
+    // `rlock help` has no page.
+    let mut whole = cli::definition().disable_help_subcommand(true);
     whole.build();
     let page = subcommand.map_or(Some(&whole), |name| whole.find_subcommand(name));
     let Some(page) = page else {

@@ -388,7 +388,7 @@ impl Event<'_> {
             Self::Bug { place } => {
                 let words = format!(
                     "a bug in rlock {} at {place}: please report it",
-                    env!("CARGO_PKG_VERSION")
+                    crate::VERSION
                 );
                 error(
                     "bug",

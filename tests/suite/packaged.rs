@@ -379,11 +379,16 @@ fn the_package_installs_runs_and_goes_without_a_trace() {
             .trim_end()
             .to_owned()
     };
-    let package = run(
-        "deb",
-        &[Path::new(RLOCK), &root.join("LICENSE-MIT"), folder.path()],
-    );
-    let name = format!("rlock_{}_", env!("CARGO_PKG_VERSION"));
+    let version = concat!(env!("CARGO_PKG_VERSION"), "+git202611242210.a924fff");
+    let notices = root.join("LICENSE-MIT");
+    let words = [
+        Path::new(RLOCK),
+        &notices,
+        folder.path(),
+        Path::new(version),
+    ];
+    let package = run("deb", &words);
+    let name = format!("rlock_{version}_");
     assert!(package.contains(&name), "{package}");
     let unpacked = Command::new("dpkg-deb")
         .args(["-x", &package, "."])
