@@ -45,6 +45,9 @@ pub enum OccupantKind {
     Members(Box<Members>),
     /// Another client's value, described for people. It is respected and never touched.
     Foreign(String),
+    /// Another client that stands in the same line, described for people. Its end wakes the next
+    /// waiter.
+    InLine(String),
     /// A process of this machine that has not said who it is.
     Unnamed,
 }
@@ -87,7 +90,7 @@ impl Occupant {
                 (details.ttl > 0).then(|| Duration::from_millis(details.ttl).min(LONGEST_TTL))
             }
             OccupantKind::Members(members) => Some(members.marker.ttl),
-            OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => None,
         }
     }
 
@@ -99,7 +102,7 @@ impl Occupant {
             OccupantKind::Members(members) => {
                 members.count == 1 && members.shown.as_ref().is_some_and(|(_, told)| told.parked)
             }
-            OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
+            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => false,
         }
     }
 
@@ -108,7 +111,7 @@ impl Occupant {
         match &self.who {
             OccupantKind::Holder(_, details) => Some(details.mode),
             OccupantKind::Members(members) => Some(members.marker.mode),
-            OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => None,
         }
     }
 
@@ -123,7 +126,7 @@ impl Occupant {
         match &self.who {
             OccupantKind::Holder(_, details) => (details.n > 0).then_some(details.n),
             OccupantKind::Members(members) => Some(members.marker.nodes),
-            OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => None,
         }
     }
 
@@ -280,7 +283,7 @@ impl Occupant {
         match &self.who {
             OccupantKind::Holder(_, details) => details.kept,
             OccupantKind::Members(_) => true,
-            OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
+            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => false,
         }
     }
 
@@ -321,7 +324,9 @@ impl Occupant {
             }
             OccupantKind::Members(members) => members.to_string(),
             OccupantKind::Unnamed => "held by a process that has not said who it is".to_owned(),
-            OccupantKind::Foreign(what) => format!("held by a client that is not rlock: {what}"),
+            OccupantKind::Foreign(what) | OccupantKind::InLine(what) => {
+                format!("held by a client that is not rlock: {what}")
+            }
         }
     }
 }

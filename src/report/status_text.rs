@@ -178,7 +178,7 @@ pub(super) fn holder(occupant: &Occupant) -> Map<String, Value> {
             fields.insert("members".to_owned(), members.count.into());
             members.shown.as_ref().map(|(_, details)| details)
         }
-        OccupantKind::Foreign(_) | OccupantKind::Unnamed => None,
+        OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => None,
     };
     if let Some(details) = details {
         fields.insert("holder".to_owned(), details.fields().into());

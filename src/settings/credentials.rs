@@ -15,6 +15,8 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
+#[cfg(feature = "etcd")]
+use crate::store::etcd::{address::EtcdAddress, client::Access};
 use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
@@ -81,6 +83,35 @@ fn secrets(remotes: &[Remote], args: &NodeArgs, sources: &Sources) -> Result<Sec
     Ok(secrets)
 }
 
+/// Returns how a cluster of etcd is reached, with the password of its user and the issuers to
+/// trust. Reads no file that the address does not need.
+#[cfg(feature = "etcd")]
+pub(super) fn access(
+    cluster: &EtcdAddress,
+    args: &NodeArgs,
+    sources: &Sources,
+) -> Result<Access, Failure> {
+    let trust = cluster.is_tls.then(|| trust(args)).transpose()?;
+    let user = match (&cluster.user, &cluster.password) {
+        (None, _) => None,
+        (Some(user), Some(password)) => Some((user.clone(), password.clone())),
+        (Some(user), None) => {
+            let password = OF_ETCD.password(args.password_file.as_deref(), sources)?;
+            let missing = || {
+                config(format!(
+                    "--node {cluster}: its user {user} needs a password; give --password-file or RLOCK_PASSWORD"
+                ))
+            };
+            Some((user.clone(), password.ok_or_else(missing)?))
+        }
+    };
+    Ok(Access {
+        hosts: cluster.hosts.clone(),
+        user,
+        trust,
+    })
+}
+
 /// Returns the certificate and its key. One of them without the other is refused.
 pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Failure> {
     match (args.cert.as_deref(), args.cert_key.as_deref()) {
@@ -136,6 +167,12 @@ const OF_SERVERS: PasswordSources = PasswordSources {
     id: "password_file",
     variables: &["RLOCK_PASSWORD", "REDISCLI_AUTH"],
     credential: "rlock.password",
+};
+
+#[cfg(feature = "etcd")]
+const OF_ETCD: PasswordSources = PasswordSources {
+    variables: &["RLOCK_PASSWORD"],
+    ..OF_SERVERS
 };
 
 const OF_SENTINELS: PasswordSources = PasswordSources {

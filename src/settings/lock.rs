@@ -66,8 +66,8 @@ impl HeldLock {
 }
 
 impl LockSettings {
-    /// Checks what was typed. `command`: the options of `run`; `acquire` has none. `find_store` is asked
-    /// for the nodes.
+    /// Checks what was typed. `command`: the options of `run`; `acquire` has none. `find_store` is
+    /// asked for the nodes.
     pub fn new(
         args: &LockArgs,
         output: &OutputArgs,
@@ -121,6 +121,12 @@ impl LockSettings {
                     .is_some_and(|replicas| replicas > 0),
             ),
             ("--fsync", Feature::Copies, args.copies.fsync),
+            ("--slots", Feature::Slots, mode.number().is_some()),
+            (
+                "--restart-guard",
+                Feature::RestartGuard,
+                sources.typed("restart_guard"),
+            ),
         ];
         if args.form == Form::Redisson && mode != Mode::Exclusive {
             return Err(usage(

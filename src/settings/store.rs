@@ -7,6 +7,8 @@ use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::Failure;
 use crate::store::address::{Address, has_scheme, joined};
+#[cfg(feature = "etcd")]
+use crate::store::etcd::{self, EtcdStore, address::EtcdAddress, client::Access};
 use crate::store::examine::{Rights, Role};
 use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::redis::locator::Way;
@@ -20,6 +22,9 @@ const MOST_NODES: usize = 9;
 pub enum StoreConfig {
     /// One server, or several independent ones.
     Servers(Vec<Way>),
+    /// A cluster of etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(Box<(EtcdAddress, Access)>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<LocalDir>),
 }
@@ -32,10 +37,15 @@ impl StoreConfig {
         }
         credentials::certificate(args)?;
         let addresses = addresses_that_fit(&args.node)?;
-        Self::standing_alone(&addresses).map_or_else(
-            || credentials::attach(addresses, args, sources).map(Self::Servers),
-            Ok,
-        )
+        match Self::standing_alone(&addresses) {
+            None => credentials::attach(addresses, args, sources).map(Self::Servers),
+            #[cfg(feature = "etcd")]
+            Some(Self::Etcd(mut cluster)) => {
+                cluster.1 = credentials::access(&cluster.0, args, sources)?;
+                Ok(Self::Etcd(cluster))
+            }
+            Some(store) => Ok(store),
+        }
     }
 
     /// Checks the addresses, if there are any yet, and reads no file. The servers are left out.
@@ -45,10 +55,15 @@ impl StoreConfig {
         Ok(store.unwrap_or_else(|| Self::Servers(Vec::new())))
     }
 
-    /// Returns the store of an address that stands alone; `None` for servers.
+    /// Returns the store of an address that stands alone, without the secrets that it needs; `None`
+    /// for servers.
     fn standing_alone(addresses: &[Address]) -> Option<Self> {
         match addresses.first()? {
             Address::Local(dir) => Some(Self::Local(dir.clone())),
+            #[cfg(feature = "etcd")]
+            Address::Etcd(cluster) => {
+                Some(Self::Etcd(Box::new((cluster.clone(), Access::default()))))
+            }
             Address::Remote(_) => None,
         }
     }
@@ -68,6 +83,12 @@ impl StoreConfig {
                 };
                 Ok(ways.iter().map(server).collect())
             }
+            #[cfg(feature = "etcd")]
+            Self::Etcd(cluster) => {
+                let (address, access) = &**cluster;
+                let store = EtcdStore::new(address, access.clone(), limit);
+                Ok(vec![Box::new(store)])
+            }
             Self::Local(dir) => {
                 let store = LocalStore::at(dir.as_ref())
                     .map_err(|fault| Failure::new(fault.kind.into(), fault.why))?;
@@ -80,19 +101,23 @@ impl StoreConfig {
     pub fn count(&self) -> usize {
         match self {
             Self::Servers(ways) => ways.len(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(..) => 1,
             Self::Local(_) => 1,
         }
     }
 
     /// The servers' addresses without passwords, separated by commas.
     pub fn shown(&self) -> String {
-        let Self::Servers(ways) = self else {
-            return String::new();
-        };
-        ways.iter()
-            .map(Way::to_string)
-            .collect::<Vec<_>>()
-            .join(",")
+        match self {
+            Self::Servers(ways) => {
+                let ways: Vec<String> = ways.iter().map(Way::to_string).collect();
+                ways.join(",")
+            }
+            #[cfg(feature = "etcd")]
+            Self::Etcd(cluster) => cluster.0.to_string(),
+            Self::Local(_) => String::new(),
+        }
     }
 
     /// Returns the text that gives a user at the servers the rights of `role` to these locks, or to
@@ -100,6 +125,8 @@ impl StoreConfig {
     pub fn grant(&self, role: Role, locks: acl::Locks) -> Result<Option<Rights>, Failure> {
         match self {
             Self::Servers(ways) => acl::grant(ways, role, locks).map(Some).map_err(config),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(cluster) => Ok(Some(etcd::rights(&cluster.0, role, locks))),
             Self::Local(_) => Ok(None),
         }
     }
@@ -118,6 +145,8 @@ impl StoreConfig {
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         let lacking = match self {
             Self::Servers(_) => redis::LACKING,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(..) => etcd::LACKING,
             Self::Local(_) => local::LACKING,
         };
         let row = lacking.iter().find(|(lacks, _)| *lacks == feature);
@@ -195,9 +224,14 @@ fn addresses_that_fit(nodes: &[String]) -> Result<Vec<Address>, Failure> {
     let count = addresses.len();
     for (index, address) in addresses.iter().enumerate() {
         if count > 1 && address.stands_alone() {
-            return Err(usage(
-                "--node local is a lock on this machine alone: give no other node",
-            ));
+            return Err(usage(match address {
+                Address::Local(_) => {
+                    "--node local is a lock on this machine alone: give no other node"
+                }
+                _ => {
+                    "--node etcd://… has a quorum of its own: give no other node, and all its members in one address"
+                }
+            }));
         }
         if addresses[..index]
             .iter()

@@ -6,6 +6,8 @@
 use std::ffi::OsString;
 use std::fmt;
 
+#[cfg(feature = "etcd")]
+use crate::store::etcd::address::EtcdAddress;
 use crate::store::local::LocalDir;
 use crate::store::local::address as local;
 use crate::store::redis::address::{self as redis, Remote, SERVER_PORT};
@@ -16,13 +18,16 @@ use crate::text::escape;
 pub enum Address {
     /// A server that speaks Redis' protocol, or the hosts that tell where it is.
     Remote(Remote),
+    /// A cluster of etcd.
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdAddress),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<LocalDir>),
 }
 
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
-                     redis-sentinel://host,…/service, redis-cluster://host,…, host[:port], /path, local or local:/dir[?shared]";
+                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], host[:port], /path, local or local:/dir[?shared]";
 
 /// A kind of address, known by its beginning.
 struct Scheme {
@@ -42,7 +47,7 @@ struct Scheme {
 /// The separator of a URL.
 const OF_URL: &str = "://";
 
-const SCHEMES: [Scheme; 5] = [
+const SCHEMES: &[Scheme] = &[
     Scheme {
         plain: &["redis", "valkey"],
         tls: &["rediss", "valkeys"],
@@ -69,6 +74,17 @@ const SCHEMES: [Scheme; 5] = [
         tls: &["rediss-cluster", "valkeys-cluster"],
         separator: OF_URL,
         parse: |rest, is_tls| remote(rest, |rest| redis::cluster(rest, is_tls)),
+        has_hosts: true,
+    },
+    #[cfg(feature = "etcd")]
+    Scheme {
+        plain: &["etcd"],
+        tls: &["etcds"],
+        separator: OF_URL,
+        parse: |rest, is_tls| {
+            without_fragment(rest)?;
+            EtcdAddress::parse(rest, is_tls).map(Address::Etcd)
+        },
         has_hosts: true,
     },
     Scheme {
@@ -99,10 +115,16 @@ fn remote(
     rest: &str,
     read: impl FnOnce(&str) -> Result<Remote, String>,
 ) -> Result<Address, String> {
+    without_fragment(rest)?;
+    read(rest).map(Address::Remote)
+}
+
+/// Refuses an address with a `#`, behind which another client would read nothing.
+fn without_fragment(rest: &str) -> Result<(), String> {
     if rest.contains('#') {
         return Err("a # in an address must be written %23".to_owned());
     }
-    read(rest).map(Address::Remote)
+    Ok(())
 }
 
 /// Whether `raw` begins as an address with a scheme does, known or not.
@@ -140,6 +162,8 @@ impl Address {
     pub fn remote(self) -> Option<Remote> {
         match self {
             Self::Remote(remote) => Some(remote),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => None,
             Self::Local(_) => None,
         }
     }
@@ -148,6 +172,8 @@ impl Address {
     pub fn stands_alone(&self) -> bool {
         match self {
             Self::Remote(_) => false,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => true,
             Self::Local(_) => true,
         }
     }
@@ -156,6 +182,8 @@ impl Address {
     pub fn overlaps(&self, other: &Self) -> bool {
         match self {
             Self::Remote(one) => matches!(other, Self::Remote(other) if one.overlaps(other)),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(one) => matches!(other, Self::Etcd(other) if one.overlaps(other)),
             Self::Local(_) => self == other,
         }
     }
@@ -248,6 +276,8 @@ impl fmt::Display for Address {
             Self::Local(None) => f.write_str(local::NAME),
             Self::Local(Some(dir)) => dir.fmt(f),
             Self::Remote(remote) => remote.fmt(f),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(cluster) => cluster.fmt(f),
         }
     }
 }
@@ -258,6 +288,8 @@ impl Address {
         match self {
             Self::Local(Some(dir)) => dir.address(),
             Self::Remote(remote) => remote.without_secret().into(),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(cluster) => cluster.without_secret().into(),
             Self::Local(None) => self.to_string().into(),
         }
     }

@@ -10,6 +10,8 @@
 //! that still listens.
 
 pub mod address;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod examine;
 pub mod local;
 pub mod net;
@@ -184,6 +186,10 @@ pub enum Feature {
     Supersede,
     /// The last success is recorded, to be skipped by others.
     Once,
+    /// A lock may have a number of holders.
+    Slots,
+    /// A server that has restarted may have to wait before it grants.
+    RestartGuard,
     /// A grant may wait for copies of what was written.
     Copies,
     /// A lock may have the form of another client's.

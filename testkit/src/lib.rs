@@ -2,7 +2,7 @@
 //! part of rlock and is not published.
 //!
 //! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`],
-//!   [`Cluster`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
+//!   [`Cluster`], [`Etcd`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time,
 //!   [`Server::set_clock`] a wrong clock.
@@ -26,6 +26,7 @@
 mod certificates;
 mod client;
 mod cluster;
+mod etcd;
 pub mod measure;
 pub mod namespaces;
 mod nodes;
@@ -48,6 +49,7 @@ pub mod witness;
 pub use certificates::Certificates;
 pub use client::Client;
 pub use cluster::{Cluster, Move};
+pub use etcd::Etcd;
 pub use nodes::Nodes;
 pub use port::Port;
 pub use proxy::{Alias, Delay, Proxy, far, far_at_first, slow};

@@ -20,6 +20,7 @@ mod configuration;
 mod contest;
 mod doctor;
 mod documentation;
+mod etcd;
 mod failover;
 mod fences;
 mod fuzzed;

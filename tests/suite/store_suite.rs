@@ -19,3 +19,7 @@ mod sentinel {
 mod cluster {
     testkit::store_suite!(testkit::store_suite::Cluster);
 }
+
+mod etcd {
+    testkit::store_suite!(testkit::store_suite::EtcdWorld);
+}

@@ -60,7 +60,10 @@ fn object(key: &Key, observations: &Observations, stores: &[Box<dyn Store>]) -> 
         .map(|(occupant, _)| *occupant)
         .min_by_key(|occupant| since(occupant));
     let leading = oldest.or_else(|| census.holder());
-    let who = leading.map(|occupant| &occupant.who);
+    let what = match leading.map(|occupant| &occupant.who) {
+        Some(OccupantKind::Foreign(what) | OccupantKind::InLine(what)) => Some(what),
+        _ => None,
+    };
     let mode = leading.and_then(Occupant::mode).unwrap_or_default();
     let votes = leading.or_else(|| census.leading().map(|(occupant, _)| occupant));
     let votes = votes.map_or(0, |occupant| census.votes_of(occupant));
@@ -77,8 +80,8 @@ fn object(key: &Key, observations: &Observations, stores: &[Box<dyn Store>]) -> 
         "holder": leading.and_then(|occupant| member(occupant, votes, &census)),
         "holders": holders.iter().filter_map(|(occupant, votes)| member(occupant, *votes, &census)).collect::<Vec<_>>(),
         "more_holders": census.unlisted(),
-        "foreign": matches!(who, Some(OccupantKind::Foreign(_))),
-        "what": if let Some(OccupantKind::Foreign(what)) = who { Some(what) } else { None },
+        "foreign": what.is_some(),
+        "what": what,
         "ttl_ms": leading.and_then(|occupant| census.ttl_of(occupant)).map(millis),
         "fence": leading.and_then(|occupant| fence(occupant, &census)),
         "votes": {

@@ -181,7 +181,9 @@ fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> [
                 remark,
             ]
         }
-        OccupantKind::Foreign(what) => only("(not rlock)", votes, [left, what.clone()]),
+        OccupantKind::Foreign(what) | OccupantKind::InLine(what) => {
+            only("(not rlock)", votes, [left, what.clone()])
+        }
         OccupantKind::Members(members) => {
             only("(members unknown)", votes, [left, members.to_string()])
         }

@@ -209,7 +209,9 @@ impl LockFile {
         Ok(Some(match occupant.who {
             // The lock ends with its process, so its holder is on this machine, whatever the file
             // says.
-            OccupantKind::Foreign(_) | OccupantKind::Members(_) => unnamed(),
+            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Members(_) => {
+                unnamed()
+            }
             OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
         }))
     }

@@ -156,6 +156,17 @@ impl Trust {
         )
     }
 
+    /// Returns the same trust for a protocol that the handshake names (ALPN).
+    #[must_use]
+    pub fn speaking(&self, protocol: &str) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.into()];
+        Self {
+            config: Arc::new(config),
+            ..self.clone()
+        }
+    }
+
     /// Shakes hands with `host` over `stream`. No request is sent before its certificate is
     /// verified. `plain`: the remedy if the server does not speak TLS.
     pub async fn handshake<S>(

@@ -251,7 +251,12 @@ pub(in crate::store) fn cluster(rest: &str, tls: bool) -> Result<Remote, String>
 }
 
 /// Reads the hosts of an address. Returns them with user and password, and what follows them.
-fn hosts<'a>(rest: &'a str, tls: bool, port: u16, kind: &str) -> Result<(Remote, &'a str), String> {
+pub(in crate::store) fn hosts<'a>(
+    rest: &'a str,
+    tls: bool,
+    port: u16,
+    kind: &str,
+) -> Result<(Remote, &'a str), String> {
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (login, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
     if path.contains('@') || login.contains('?') {
@@ -291,7 +296,7 @@ fn database(text: &str) -> Result<u32, String> {
         .map_err(|_| format!("{} is no database number", escape::text(text)))
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+pub(in crate::store) fn decoded(text: &str) -> Result<String, String> {
     percent_decode_str(text)
         .decode_utf8()
         .map(Into::into)

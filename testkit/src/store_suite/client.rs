@@ -202,6 +202,12 @@ impl Client {
             Vote::Blocked(Blocker::Reserved(reserved)) => {
                 assert_eq!(reserved.waiter.map(|waiter| waiter.id), Some(first.id()));
             }
+            // Where its place is the lock, it has it already, as others see it.
+            Vote::Blocked(Blocker::Occupant(met))
+                if self.node.queue().is_some_and(Queue::becomes_the_lock) =>
+            {
+                assert!(is_of(&met, first.token()), "{met:?}");
+            }
             Vote::Granted { .. } if rlock::clock::now().since(since) >= TURN => {
                 skipped("the machine took longer than a waiter's turn lasts");
                 return false;
@@ -329,7 +335,7 @@ fn is_of(met: &Occupant, token: Token) -> bool {
             .shown
             .as_ref()
             .is_some_and(|(shown, _)| *shown == token),
-        OccupantKind::Foreign(_) | OccupantKind::Unnamed => false,
+        OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Unnamed => false,
     }
 }
 

@@ -8,6 +8,7 @@
 //!    skips.
 
 mod client;
+mod etcd;
 mod local;
 mod memory;
 mod redis;
@@ -24,6 +25,7 @@ use uuid::Uuid;
 
 pub use client::{Client, within};
 use client::{IMPATIENT, PATIENT};
+pub use etcd::EtcdWorld;
 pub use local::Local;
 pub use memory::Memory;
 pub use redis::{Cluster, Redis, Sentinel};
@@ -106,6 +108,10 @@ pub enum Feature {
     TakingAway,
     /// The last run is recorded.
     Records,
+    /// A lock has a number of slots.
+    Slots,
+    /// A renewal may ask for a longer lease than the grant has.
+    LongerLeases,
     /// There are servers, which hang and restart, and a network.
     Servers,
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use rlock::store::etcd::client as etcd;
 use rlock::store::net::dial::Stream;
 use rlock::store::redis::connect::{Connector, Dial, dial};
 use rlock::store::redis::locator::way::Connect;
@@ -21,6 +22,18 @@ impl Wire {
     /// Loses each reply from now on. Requests arrive.
     pub fn lose_replies(&self) {
         self.loses_replies.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns what opens streams over the wire to members of an etcd cluster.
+    pub(super) fn over(&self, dial: etcd::Dial) -> etcd::Dial {
+        let wire = self.clone();
+        Arc::new(move |endpoint, limit| {
+            let (wire, dialing) = (wire.clone(), dial(endpoint, limit));
+            Box::pin(async move {
+                let stream = dialing.await?;
+                Ok(Box::new(Lossy { stream, wire }) as Box<dyn Stream>)
+            })
+        })
     }
 
     /// Returns what opens connections over the wire.

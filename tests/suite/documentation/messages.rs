@@ -76,6 +76,11 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         "of a server",
     ),
     ("store/redis/replicas.rs", &["unfit"], "of a server"),
+    (
+        "store/etcd/status.rs",
+        &["is_lease_known", "is_token_over", "is_without_users"],
+        "of a server",
+    ),
     // They name the word, its place, and what to write.
     ("cli/parse.rs", &[], "usage"),
     ("cli/values.rs", &[], "usage"),
@@ -97,6 +102,8 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/local/examine.rs", &[], "doctor"),
     ("store/redis/examine.rs", &[], "doctor"),
     ("store/redis/acl.rs", &[], "doctor"),
+    ("store/etcd/examine.rs", &[], "doctor"),
+    ("store/etcd/mod.rs", &["rights"], "doctor"),
     // Parts of a message that is explained, or of a holder's description.
     (
         "command/break_lock.rs",
@@ -115,6 +122,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         &["describe", "brief", "end", "named", "fmt"],
         "a holder",
     ),
+    ("store/etcd/names.rs", &["described"], "a holder"),
     ("report/failures.rs", &["partly_covered", "whose"], "a part"),
     ("report/status_text.rs", &["asked_for", "line"], "a part"),
     ("settings/store.rs", &["no_node"], "a part"),

@@ -97,6 +97,7 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
     assert_eq!(deleted, Some(Revoked::TakenOver));
     client.releases().await;
     let _guard = place.occupy();
+    let seen = client.looks().await.foreign.expect("what is there");
     assert_eq!(
         client
             .node

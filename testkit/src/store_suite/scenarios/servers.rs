@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rlock::lock::lease::Revoked;
-use rlock::store::{FaultKind, Hint, Renewal, Vote};
+use rlock::store::{FaultKind, Hint, Queue, Renewal, Vote};
 
 use crate::LIMIT;
 use crate::store_suite::{Client, Data, Feature, Place, within};
@@ -17,11 +17,14 @@ pub async fn a_release_undoes_a_grant_whose_reply_was_lost(place: &Place<'_>) {
     connects(&unlucky).await;
     unlucky.wire.lose_replies();
     does_not_know(&mut unlucky).await;
-    within("the grant is seen", async {
-        while next.looks().await.of(unlucky.token()).is_none() {}
-    })
-    .await;
-    next.meets(&unlucky).await;
+    // A place that becomes the lock takes several requests, of which the first is all that arrives.
+    if !unlucky.node.queue().is_some_and(Queue::becomes_the_lock) {
+        within("the grant is seen", async {
+            while next.looks().await.of(unlucky.token()).is_none() {}
+        })
+        .await;
+        next.meets(&unlucky).await;
+    }
     unlucky.gives_back().await;
     next.takes_in_time().await;
 }
@@ -94,7 +97,7 @@ pub async fn a_holder_survives_a_restart_that_keeps_its_lock(place: &Place<'_>) 
 
 /// A server that returns without the lock says so, and takes it again.
 pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Feature::Servers) || place.lacks(Feature::Healing) {
         return;
     }
     let mut holder = place.client();
@@ -114,7 +117,7 @@ pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_
 /// A server that has just started may have forgotten its holder, and grants no client that asks for
 /// its uptime.
 pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Feature::Servers) || place.lacks(Feature::Healing) {
         return;
     }
     let [mut holder, mut careful, mut careless] = [(); 3].map(|()| place.client());

@@ -1,0 +1,141 @@
+//! Tasks that listen: a waiter for its turn, and a holder for a hand on its entry.
+//!
+//! A waiter watches the nearest entry that keeps it out. When that goes, the waiter looks who is
+//! before it now, and is told once no entry is. Meanwhile its lease is kept alive. No decision
+//! depends on what is heard here: the client asks before it believes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lock::{Ahead, Lock, Place};
+use super::rpc::{LeaseKeepAliveRequest, WatchResponse};
+use crate::clock;
+use crate::lock::schedule::Term;
+use crate::store::etcd::link::{Answers, read};
+use crate::store::{Fault, FaultKind, Hint, Wake, Wakes};
+
+/// Pause before a watch is begun again that broke off.
+const AGAIN: Duration = Duration::from_millis(100);
+
+impl Lock {
+    /// Waits in the line at `place`, behind `ahead` if that is known.
+    pub(super) fn wait(self: &Arc<Self>, place: Place, ahead: Option<Ahead>, term: Term) {
+        let lock = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            tokio::join!(
+                lock.keep_alive(&place, term),
+                lock.until_first(&place, ahead)
+            );
+        });
+        let earlier = self.state().waiting.replace(task.abort_handle());
+        if let Some(earlier) = earlier {
+            earlier.abort();
+        }
+    }
+
+    /// Keeps the lease of a place, until it is over.
+    async fn keep_alive(&self, place: &Place, term: Term) {
+        let every = term.ttl() / 3;
+        let mut pause = every;
+        loop {
+            sleep(pause).await;
+            let request = LeaseKeepAliveRequest { id: place.lease };
+            pause = match self.client.ask(request).await {
+                Ok(alive) if alive.ttl > 0 => every,
+                // The client enters again when it asks.
+                Ok(_) => return self.tell(Hint::Woken(Wake::Recheck)),
+                Err(_) => every / 10,
+            };
+        }
+    }
+
+    /// Tells the client when nothing stands before `place` any more.
+    async fn until_first(&self, place: &Place, mut ahead: Option<Ahead>) {
+        loop {
+            let next = match ahead.take() {
+                Some(next) => Ok(Some(next)),
+                None => self.ahead(place).await,
+            };
+            match next {
+                Ok(None) => return self.tell(Hint::Woken(Wake::YourTurn)),
+                Ok(Some(next)) => {
+                    if self.until_gone(&next).await.is_err() {
+                        sleep(AGAIN).await;
+                    }
+                }
+                Err(_) => sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// Returns when the entry has gone.
+    async fn until_gone(&self, next: &Ahead) -> Result<(), Fault> {
+        let mut watch = self.client.watch(&next.next.key, next.revision + 1).await?;
+        while !heard(&mut watch)
+            .await?
+            .events
+            .iter()
+            .any(|event| event.kind == 1)
+        {}
+        Ok(())
+    }
+
+    /// Listens for the holder `place`: whatever happens to its entry is a reason to ask.
+    pub(super) fn listen(self: &Arc<Self>, place: Place) {
+        let lock = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let _ = lock.until_touched(&place).await;
+            lock.state().hears = false;
+        });
+        let mut state = self.state();
+        if let Some(earlier) = state.listening.replace(task.abort_handle()) {
+            earlier.abort();
+        }
+        state.hears = false;
+    }
+
+    async fn until_touched(&self, place: &Place) -> Result<(), Fault> {
+        let from = place.created + 1;
+        let mut watch = self.client.watch(&place.key, from).await?;
+        loop {
+            let answer = heard(&mut watch).await?;
+            if answer.created {
+                self.state().hears = true;
+            }
+            if !answer.events.is_empty() {
+                self.tell(Hint::Woken(Wake::Recheck));
+            }
+        }
+    }
+
+    /// Whether the waiter or the holder is told when it is to ask again.
+    pub(super) fn wakes(&self) -> Wakes {
+        let state = self.state();
+        let waits = state
+            .waiting
+            .as_ref()
+            .is_some_and(|task| !task.is_finished());
+        if waits || state.hears {
+            Wakes::Yes
+        } else {
+            Wakes::No
+        }
+    }
+}
+
+/// Returns the next word of a watch.
+async fn heard(watch: &mut Answers) -> Result<WatchResponse, Fault> {
+    let fail = || Fault::new(FaultKind::Unavailable, "the watch has ended");
+    let answer = watch.next().await.map_err(|_| fail())?;
+    let answer: WatchResponse = read(&answer.ok_or_else(fail)?)?;
+    // A revision that was compacted, or a right that is missing.
+    if answer.canceled {
+        Err(fail())
+    } else {
+        Ok(answer)
+    }
+}
+
+async fn sleep(pause: Duration) {
+    clock::until(clock::now() + pause, std::future::pending::<()>()).await;
+}

@@ -1,0 +1,358 @@
+//! One connection to a member of the cluster: gRPC over HTTP/2.
+//!
+//! 1. A call is a POST whose body is one message, with a byte and a length before it. The answer is
+//!    a message in the same form, and a status in the trailers.
+//! 2. A reply has a largest size, so that a hostile or mistaken server costs no more.
+//! 3. The stream below notes what it has flushed, so that rlock exits only once a release is
+//!    written, and the first byte that came, by which a stranger is known.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use http::header::{CONTENT_TYPE, HeaderValue, TE};
+use http::{HeaderMap, Method, Request, StatusCode};
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+
+use super::status::{Status, stranger};
+use crate::store::net::dial::Stream;
+use crate::store::net::tls::refused_certificate;
+use crate::store::{Fault, FaultKind};
+use crate::text::escape;
+
+/// Bytes before each message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// Why a call has no answer that counts.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The connection is of no more use.
+    Broken(Fault),
+    /// The member says no.
+    Refused(Status),
+}
+
+/// State of a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct LinkState {
+    /// Number of times that all that was written has been handed to the kernel.
+    flushes: u64,
+    /// The first byte that came.
+    first: Option<u8>,
+    /// Why the server refuses our certificate, if it does.
+    refusal: Option<Fault>,
+    /// Whether the member has answered a call.
+    pub(super) has_answered: bool,
+    /// Whether the connection has ended.
+    pub(super) is_broken: bool,
+}
+
+/// A connection. Its clones are the same one.
+#[derive(Clone)]
+pub(super) struct Link {
+    send: SendRequest<Bytes>,
+    /// Scheme and host, as HTTP wants them.
+    origin: String,
+    state: Arc<watch::Sender<LinkState>>,
+    /// Largest reply.
+    room: usize,
+}
+
+impl Link {
+    /// Speaks HTTP/2 over `stream` with the member at `authority`. The connection ends with its
+    /// last clone.
+    pub(super) async fn over(
+        stream: Box<dyn Stream>,
+        authority: &str,
+        is_tls: bool,
+        room: usize,
+    ) -> Result<Self, Fault> {
+        let state = Arc::new(watch::Sender::new(LinkState::default()));
+        let noted = Noted {
+            stream,
+            state: Arc::clone(&state),
+        };
+        let (send, connection) = h2::client::Builder::new()
+            .enable_push(false)
+            .handshake(noted)
+            .await
+            .map_err(|error| broken(&error, &LinkState::default()))?;
+        tokio::spawn({
+            let state = Arc::clone(&state);
+            async move {
+                // Each call is told its own error.
+                let _ = connection.await;
+                state.send_modify(|state| state.is_broken = true);
+            }
+        });
+        let scheme = if is_tls { "https" } else { "http" };
+        Ok(Self {
+            send,
+            origin: format!("{scheme}://{authority}"),
+            state,
+            room,
+        })
+    }
+
+    /// Returns what is known of the connection.
+    pub(super) fn state(&self) -> LinkState {
+        self.state.borrow().clone()
+    }
+
+    /// Gives the connection up, which leads to a member that does not answer.
+    pub(super) fn abandon(&self) {
+        self.state.send_modify(|state| state.is_broken = true);
+    }
+
+    /// Returns when the connection has ended.
+    pub(super) async fn ended(&self) {
+        let _ = self
+            .state
+            .subscribe()
+            .wait_for(|state| state.is_broken)
+            .await;
+    }
+
+    /// Calls `path` with `message`, and returns the answer. `written` hears when the kernel has the
+    /// request.
+    pub(super) async fn call(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        message: Vec<u8>,
+        written: impl FnOnce(),
+    ) -> Result<Vec<u8>, Failed> {
+        let mut answers = self.begin(path, token, message, written, true).await?;
+        let answer = answers.next().await?;
+        let reply = answer.ok_or_else(|| {
+            Failed::Broken(Fault::new(
+                FaultKind::Unknown,
+                "it ended a call without an answer",
+            ))
+        })?;
+        // The trailers end the stream; a status in them says that all went well.
+        self.state.send_if_modified(|state| {
+            state.has_answered = true;
+            false
+        });
+        Ok(reply)
+    }
+
+    /// Calls `path` with `message`, and returns the answers as they come. `is_last`: no other
+    /// message follows.
+    pub(super) async fn begin(
+        &self,
+        path: &str,
+        token: Option<&str>,
+        message: Vec<u8>,
+        written: impl FnOnce(),
+        is_last: bool,
+    ) -> Result<Answers, Failed> {
+        let fail = |error: h2::Error| Failed::Broken(broken(&error, &self.state()));
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{path}", self.origin))
+            .header(CONTENT_TYPE, "application/grpc")
+            .header(TE, "trailers")
+            // A member without a leader answers at once then, and ends its watches.
+            .header("hasleader", "true");
+        if let Some(token) = token.and_then(|token| HeaderValue::from_str(token).ok()) {
+            request = request.header("token", token);
+        }
+        let request = request
+            .body(())
+            .map_err(|_| Failed::Broken(Fault::new(FaultKind::Unfit, "invalid address")))?;
+        let mut send = self.send.clone().ready().await.map_err(fail)?;
+        let (response, mut body) = send.send_request(request, false).map_err(fail)?;
+        let before = self.state().flushes;
+        body.send_data(framed(&message), is_last).map_err(fail)?;
+        let flushed = |state: &LinkState| state.flushes > before || state.is_broken;
+        let _ = self.state.subscribe().wait_for(flushed).await;
+        written();
+        let response = response.await.map_err(fail)?;
+        let (parts, stream) = response.into_parts();
+        if parts.status != StatusCode::OK {
+            let why = format!("it answers with HTTP status {}", parts.status.as_u16());
+            return Err(Failed::Broken(Fault::unfit(
+                why,
+                "write the client port of an etcd, and no proxy of another protocol",
+            )));
+        }
+        if let Some(status) = Status::of(&parts.headers) {
+            status.map_err(Failed::Refused)?;
+        }
+        Ok(Answers {
+            link: self.clone(),
+            stream,
+            _body: body,
+            buffer: BytesMut::new(),
+        })
+    }
+}
+
+/// The answers to one call.
+pub(super) struct Answers {
+    link: Link,
+    stream: RecvStream,
+    /// Kept open where more may be asked: a watch ends with it.
+    _body: SendStream<Bytes>,
+    buffer: BytesMut,
+}
+
+impl Answers {
+    /// Returns the next one; `None` at the end of them.
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failed> {
+        loop {
+            if let Some(message) = self.taken()? {
+                return Ok(Some(message));
+            }
+            let data = tokio::select! {
+                biased;
+                data = self.stream.data() => data,
+                () = self.link.ended() => {
+                    return Err(Failed::Broken(Fault::new(
+                        FaultKind::Unknown,
+                        "the connection was given up",
+                    )));
+                }
+            };
+            let Some(data) = data else {
+                let trailers = self.stream.trailers().await.map_err(|e| self.fail(&e))?;
+                let status = trailers.as_ref().and_then(Status::of);
+                return status
+                    .unwrap_or(Ok(()))
+                    .map(|()| None)
+                    .map_err(Failed::Refused);
+            };
+            let data = data.map_err(|e| self.fail(&e))?;
+            let _ = self.stream.flow_control().release_capacity(data.len());
+            self.buffer.put(data);
+        }
+    }
+
+    /// Takes a whole message out of what has come.
+    fn taken(&mut self) -> Result<Option<Vec<u8>>, Failed> {
+        if self.buffer.len() < PREFIX {
+            return Ok(None);
+        }
+        let length = self.buffer[1..PREFIX]
+            .iter()
+            .fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
+        if length > self.link.room || self.buffer[0] != 0 {
+            let why = format!("a reply of over {} KiB", self.link.room / 1024);
+            return Err(Failed::Broken(Fault::new(FaultKind::Unknown, why)));
+        }
+        if self.buffer.len() < PREFIX + length {
+            return Ok(None);
+        }
+        let message = self.buffer.split_to(PREFIX + length).split_off(PREFIX);
+        Ok(Some(message.to_vec()))
+    }
+
+    fn fail(&self, error: &h2::Error) -> Failed {
+        Failed::Broken(broken(error, &self.link.state()))
+    }
+}
+
+/// Reads an answer.
+pub(super) fn read<M: Message + Default>(answer: &[u8]) -> Result<M, Fault> {
+    M::decode(answer).map_err(|_| Fault::new(FaultKind::Unknown, "a malformed reply"))
+}
+
+/// A message as it is sent.
+fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(PREFIX + message.len());
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+/// The fault of a connection that broke, of which this is known.
+fn broken(error: &h2::Error, known: &LinkState) -> Fault {
+    let told = known.refusal.clone().or_else(|| stranger(known.first));
+    told.unwrap_or_else(|| {
+        let why = error
+            .get_io()
+            .map_or_else(|| error.to_string(), io::Error::to_string);
+        Fault::new(
+            FaultKind::Unknown,
+            format!("the connection broke: {}", escape::short(&why)),
+        )
+    })
+}
+
+/// Returns the header `name` as text.
+pub(super) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// A stream that notes what happens on it.
+struct Noted {
+    stream: Box<dyn Stream>,
+    state: Arc<watch::Sender<LinkState>>,
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        self.hear(&buffer.filled()[before..], &result);
+        Poll::Ready(result)
+    }
+}
+
+impl Noted {
+    /// Notes the first byte that comes, and whether the server refuses our certificate. With TLS
+    /// 1.3 that is told only then.
+    fn hear(&self, bytes: &[u8], result: &io::Result<()>) {
+        let error = result.as_ref().err().and_then(io::Error::get_ref);
+        let refusal = error.and_then(|inner| refused_certificate(inner.downcast_ref()?));
+        self.state.send_if_modified(|state| {
+            state.first = state.first.or(bytes.first().copied());
+            state.refusal = state.refusal.take().or(refusal);
+            false
+        });
+    }
+}
+
+impl AsyncWrite for Noted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        let mut first = [0; 64];
+        let mut buffer = ReadBuf::new(&mut first);
+        // The server may have said why it closed the connection, and nothing is read any more.
+        if result.is_err()
+            && let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, &mut buffer)
+        {
+            self.hear(buffer.filled(), &read);
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        if result.is_ok() {
+            self.state.send_modify(|state| state.flushes += 1);
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,828 @@
+//! One lock in etcd, as one client of it: its requests, and the answers to them (docs/etcd.md,
+//! Requests).
+//!
+//! 1. A client has at most one entry at a time. The first entry is the lock.
+//! 2. An entry ends with its lease. The lease's number follows from the token, so a lease without
+//!    an entry, and an entry of a request that is carried out late, end with it.
+//! 3. A tenure counts from a keepalive that the leader answered, if a read at the same member and
+//!    in the same term went through it afterwards. The answer to a keepalive alone proves nothing:
+//!    a leader whose disk stands still, or that has been replaced, gives one too.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{Mutex as Gate, Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::client::{Client, Outcome};
+use super::names::{Entry, Names, first_of, lease_of, value};
+use super::rpc::{
+    Compare, CompareTo, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest,
+    LeaseRevokeRequest, PutRequest, RangeRequest, Request, RequestOp, Response, ResponseHeader,
+    SortOrder, SortTarget, TxnRequest, TxnResponse,
+};
+use crate::clock;
+use crate::lock::blocker::Blocker;
+use crate::lock::details::Breaker;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::last::Note;
+use crate::lock::lease::Revoked;
+use crate::lock::mode::Mode;
+use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
+use crate::lock::queue::QueuePosition;
+use crate::lock::schedule::Term;
+use crate::lock::token::Token;
+use crate::store::{
+    Answer, Claim, Fault, FaultKind, Hint, Keep, Parked, QueueAction, Release, ReleaseReply,
+    Renewal, ServerInfo, Vote,
+};
+
+/// Number of entries ahead that are looked at for a place's rank.
+const MOST_AHEAD: i64 = 1000;
+
+/// Number of times that a proof is tried whose leader changes meanwhile.
+const PROOFS: usize = 2;
+
+/// A lock, and the client's place in its line.
+pub(super) struct Lock {
+    pub(super) client: Client,
+    pub(super) names: Names,
+    /// One request at a time enters or leaves the line.
+    gate: Gate<()>,
+    state: Mutex<State>,
+    /// Tells that there is a new hint.
+    pub(super) stirred: Notify,
+    /// Number of requests that the kernel does not have yet.
+    unwritten: watch::Sender<usize>,
+}
+
+/// The client's part of a lock.
+#[derive(Default)]
+pub(super) struct State {
+    /// The entry, if there is one.
+    pub(super) place: Option<Place>,
+    /// Tokens that are entering.
+    entering: Vec<Token>,
+    /// Those of them that were released meanwhile.
+    given_up: HashSet<Token>,
+    /// Words for the client that were not told yet.
+    pub(super) hints: VecDeque<Hint>,
+    /// Number of broken connections that were told.
+    pub(super) breaks: u64,
+    /// The task that waits in the line.
+    pub(super) waiting: Option<AbortHandle>,
+    /// The task that listens for the holder.
+    pub(super) listening: Option<AbortHandle>,
+    /// Whether it hears.
+    pub(super) hears: bool,
+}
+
+/// An entry of this client.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) token: Token,
+    pub(super) lease: i64,
+    pub(super) key: Vec<u8>,
+    pub(super) mode: Mode,
+    /// The revision that made it; 0 if it is not known.
+    pub(super) created: i64,
+    /// Whether it was seen to be the lock.
+    pub(super) is_held: bool,
+    /// Whether a tombstone stands in it.
+    is_broken: bool,
+}
+
+/// State of the entry, as a proof has seen it.
+enum Proof {
+    /// It is ours until then, or shorter than that by the time for which its lease is too short.
+    /// With what keeps it from being the lock.
+    Ours {
+        until: Instant,
+        own: Box<Entry>,
+        ahead: Option<Box<Entry>>,
+        fence: Option<Fence>,
+    },
+    /// It is not there any more.
+    Gone(Revoked),
+}
+
+/// Entries that stand in the way of another.
+pub(super) struct Ahead {
+    /// The nearest entry that keeps it out.
+    pub(super) next: KeyValue,
+    /// As of this revision.
+    pub(super) revision: i64,
+    /// Number of entries before it, and of those that are readers'.
+    before: u32,
+    readers: u32,
+}
+
+/// A request that the kernel does not have yet.
+pub(super) struct Unwritten(Arc<Lock>);
+
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        self.0.unwritten.send_modify(|number| *number -= 1);
+    }
+}
+
+impl Lock {
+    pub(super) fn new(client: Client, names: Names) -> Arc<Self> {
+        let breaks = *client.breaks().borrow();
+        Arc::new(Self {
+            client,
+            names,
+            gate: Gate::default(),
+            state: Mutex::new(State {
+                breaks,
+                ..State::default()
+            }),
+            stirred: Notify::new(),
+            unwritten: watch::Sender::new(0),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the client `hint`.
+    pub(super) fn tell(&self, hint: Hint) {
+        self.state().hints.push_back(hint);
+        self.stirred.notify_one();
+    }
+
+    /// Counts a request until the kernel has it.
+    pub(super) fn unwritten(self: &Arc<Self>) -> Unwritten {
+        self.unwritten.send_modify(|number| *number += 1);
+        Unwritten(Arc::clone(self))
+    }
+
+    /// Returns once the kernel has all that was asked.
+    pub(super) async fn written(&self) {
+        let mut number = self.unwritten.subscribe();
+        let _ = number.wait_for(|number| *number == 0).await;
+    }
+
+    /// Notes that `token` enters.
+    pub(super) fn enters(&self, token: Token) {
+        self.state().entering.push(token);
+    }
+
+    /// Takes the lock, or a place in its line.
+    pub(super) async fn acquire(self: &Arc<Self>, claim: Claim, written: Unwritten) -> Answer {
+        let _turn = self.gate.lock().await;
+        let token = claim.token;
+        let is_too_late = self.state().given_up.contains(&token);
+        let outcome = if is_too_late {
+            drop(written);
+            None
+        } else {
+            Some(self.take(&claim, written).await)
+        };
+        let was_given_up = {
+            let mut state = self.state();
+            if let Some(at) = state.entering.iter().position(|other| *other == token) {
+                state.entering.remove(at);
+            }
+            state.given_up.remove(&token)
+        };
+        let (vote, rank) = match outcome {
+            Some(voted) if !was_given_up => voted,
+            Some(_) => {
+                // The release that gave it up has ended the lease too.
+                let _ = self.withdraw(lease_of(token)).await;
+                (Vote::Failed(given_up()), None)
+            }
+            None => (Vote::Failed(given_up()), None),
+        };
+        Answer {
+            vote,
+            server: ServerInfo::None,
+            place: claim.ticket.map(|_| QueuePosition {
+                rank,
+                now: 0,
+                refused: None,
+            }),
+        }
+    }
+
+    async fn take(self: &Arc<Self>, claim: &Claim, written: Unwritten) -> (Vote, Option<u32>) {
+        let known = self.state().place.clone();
+        if let Some(place) = known.filter(|place| place.token == claim.token) {
+            match self.prove(&place, claim.term).await {
+                Ok(Proof::Ours {
+                    until,
+                    own,
+                    ahead,
+                    fence,
+                }) => {
+                    if breaker(&own).is_some() {
+                        let left = self.withdraw(place.lease).await;
+                        let why = "its place in the line was broken";
+                        let fault = Fault::new(FaultKind::Unavailable, why);
+                        let fault = left.err().map_or(fault, unknown);
+                        return (Vote::Failed(fault), None);
+                    }
+                    return self.judged(claim, place, until, ahead, fence).await;
+                }
+                // Its lease is over: it enters again, at the end.
+                Ok(Proof::Gone(_)) => self.forget_place(),
+                Err(fault) => return (Vote::Failed(fault), None),
+            }
+        }
+        match self.enter(claim, written).await {
+            Ok((place, Some(until), ahead, fence)) => {
+                self.judged(claim, place, until, ahead, fence).await
+            }
+            // An earlier request has entered.
+            Ok((place, None, ..)) => match self.prove(&place, claim.term).await {
+                Ok(Proof::Ours {
+                    until,
+                    ahead,
+                    fence,
+                    ..
+                }) => self.judged(claim, place, until, ahead, fence).await,
+                Ok(Proof::Gone(_)) => (Vote::Failed(given_up()), None),
+                Err(fault) => (Vote::Failed(fault), None),
+            },
+            Err(fault) => (Vote::Failed(fault), None),
+        }
+    }
+
+    /// Makes the lease and the entry. Returns the entry, until when it is ours if the lease is new,
+    /// and what keeps it from being the lock.
+    async fn enter(
+        self: &Arc<Self>,
+        claim: &Claim,
+        written: Unwritten,
+    ) -> Result<(Place, Option<Instant>, Option<Box<Entry>>, Option<Fence>), Fault> {
+        let lease = lease_of(claim.token);
+        let asked = clock::now();
+        let grant = LeaseGrantRequest {
+            ttl: seconds_up(claim.term.ttl()),
+            id: lease,
+        };
+        let until = match self.client.call(grant, || drop(written)).await {
+            Outcome::Answered { reply, .. } => Some(end(claim.term, asked, reply.ttl)?),
+            Outcome::Refused(status) if status.is_lease_known() => None,
+            other => return Err(other.result().err().unwrap_or_else(given_up)),
+        };
+        if self.state().given_up.contains(&claim.token) {
+            return Err(given_up());
+        }
+        let mode = claim.details.mode;
+        let key = self.names.entry(mode, lease);
+        let put = PutRequest {
+            key: key.clone(),
+            value: value(claim.token, &claim.details, claim.ticket.as_ref()),
+            lease,
+            ignore_lease: false,
+        };
+        let seen = || self.names.ahead(mode).into_iter().map(first_of).map(range);
+        let request = TxnRequest {
+            compare: vec![compare(&key, CompareTo::Create(0))],
+            success: [op(Request::Put(put))].into_iter().chain(seen()).collect(),
+            failure: [range(single(&key))].into_iter().chain(seen()).collect(),
+        };
+        let reply = match self.client.call(request, || {}).await {
+            Outcome::Answered { reply, .. } => reply,
+            // The entry may come yet, and a release ends it with its lease.
+            other => return Err(unknown(other.result().err().unwrap_or_else(given_up))),
+        };
+        let revision = header(reply.header)?.revision;
+        let (own, others) = entries(reply.clone(), &key);
+        let created = if reply.succeeded {
+            revision
+        } else {
+            own.as_ref().map_or(0, |own| own.kv.create_revision)
+        };
+        let place = Place {
+            token: claim.token,
+            lease,
+            key,
+            mode,
+            created,
+            is_held: false,
+            is_broken: false,
+        };
+        let ahead = first_before(others, created);
+        self.state().place = Some(place.clone());
+        Ok((place, until, ahead, fence_of(revision)))
+    }
+
+    /// Returns the vote of an entry that is ours until then, and its rank in the line if it is not
+    /// the lock.
+    async fn judged(
+        self: &Arc<Self>,
+        claim: &Claim,
+        mut place: Place,
+        until: Instant,
+        ahead: Option<Box<Entry>>,
+        fence: Option<Fence>,
+    ) -> (Vote, Option<u32>) {
+        let Some(ahead) = ahead else {
+            let Some(fence) = fence else {
+                let why = "its revision is no fence";
+                return (Vote::Failed(Fault::new(FaultKind::Unknown, why)), None);
+            };
+            place.is_held = true;
+            let mut state = self.state();
+            if let Some(waiting) = state.waiting.take() {
+                waiting.abort();
+            }
+            state.hints.clear();
+            state.place = Some(place);
+            let vote = Vote::Granted {
+                until,
+                fence,
+                index: 0,
+            };
+            return (vote, None);
+        };
+        if claim.ticket.is_none() {
+            let left = self.withdraw(place.lease).await;
+            let vote = left.err().map_or_else(
+                || Vote::Blocked(Blocker::Occupant(self.shown(&ahead, 1))),
+                |fault| Vote::Failed(unknown(fault)),
+            );
+            return (vote, None);
+        }
+        match self.ahead(&place).await {
+            Ok(Some(line)) => {
+                let (rank, readers) = (line.before, line.readers);
+                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&ahead, readers)));
+                self.wait(place, Some(line), claim.term);
+                (vote, Some(rank))
+            }
+            // It has gone meanwhile.
+            Ok(None) => {
+                self.tell(Hint::Woken(crate::store::Wake::YourTurn));
+                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&ahead, 1)));
+                (vote, Some(0))
+            }
+            Err(fault) => (Vote::Failed(fault), None),
+        }
+    }
+
+    /// Returns the holder that keeps others out, or all readers together.
+    fn shown(&self, first: &Entry, readers: u32) -> Occupant {
+        let (true, Some((token, details))) =
+            (self.names.is_reader(&first.kv.key), first.holder.clone())
+        else {
+            return first.occupant(None);
+        };
+        let members = Members {
+            marker: Marker {
+                mode: Mode::Shared,
+                nodes: details.n,
+                ttl: Duration::from_millis(details.ttl),
+            },
+            count: u64::from(readers.max(1)),
+            shown: Some((token, details)),
+        };
+        Occupant::new(OccupantKind::Members(Box::new(members)), None)
+    }
+
+    /// Returns what stands in the way of `place`, if anything does.
+    pub(super) async fn ahead(&self, place: &Place) -> Result<Option<Ahead>, Fault> {
+        let (key, range_end) = self.names.all();
+        let request = RangeRequest {
+            key,
+            range_end,
+            limit: MOST_AHEAD,
+            sort_order: SortOrder::Descend.into(),
+            sort_target: SortTarget::Create.into(),
+            keys_only: true,
+            max_create_revision: place.created - 1,
+        };
+        let reply = self.client.ask(request).await?;
+        let readers = |kvs: &[KeyValue]| {
+            let number = kvs
+                .iter()
+                .filter(|kv| self.names.is_reader(&kv.key))
+                .count();
+            u32::try_from(number).unwrap_or(u32::MAX)
+        };
+        let before = u32::try_from(reply.kvs.len()).unwrap_or(u32::MAX);
+        let all = readers(&reply.kvs);
+        let keeps_out =
+            |kv: &KeyValue| place.mode != Mode::Shared || !self.names.is_reader(&kv.key);
+        let revision = header(reply.header)?.revision;
+        Ok(reply.kvs.into_iter().find(keeps_out).map(|next| Ahead {
+            next,
+            revision,
+            // The first one is the lock.
+            before: before.saturating_sub(1),
+            readers: all,
+        }))
+    }
+
+    /// Renews the lease of `place`, and proves that the entry was ours all along.
+    async fn prove(&self, place: &Place, term: Term) -> Result<Proof, Fault> {
+        let mut fault = Fault::new(FaultKind::Unavailable, "its leader has changed");
+        for _ in 0..PROOFS {
+            let asked = clock::now();
+            let alive = self
+                .client
+                .ask(LeaseKeepAliveRequest { id: place.lease })
+                .await?;
+            let reply = self.client.ask(self.proving(place)).await?;
+            let (before, after) = (header(alive.header)?, header(reply.header)?);
+            if (before.member_id, before.raft_term) != (after.member_id, after.raft_term) {
+                fault = Fault::new(FaultKind::Unavailable, "its leader has changed");
+                continue;
+            }
+            let is_ours = reply.succeeded && alive.ttl > 0;
+            let (own, others) = entries(reply, &place.key);
+            let Some(own) = own.filter(|own| {
+                is_ours && (place.created == 0 || own.kv.create_revision == place.created)
+            }) else {
+                let has_others = others.iter().any(|entry| entry.kv.key != place.key);
+                return Ok(Proof::Gone(revoked(has_others)));
+            };
+            let created = own.kv.create_revision;
+            let ahead = first_before(others, created);
+            return Ok(Proof::Ours {
+                until: end(term, asked, alive.ttl)?,
+                own: Box::new(own),
+                ahead,
+                fence: fence_of(after.revision),
+            });
+        }
+        Err(fault)
+    }
+
+    /// Returns the read of a proof: the entry, if it still has its lease, and what stands in its
+    /// way.
+    fn proving(&self, place: &Place) -> TxnRequest {
+        let ahead = self.names.ahead(place.mode).into_iter().map(first_of);
+        TxnRequest {
+            compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
+            success: std::iter::once(single(&place.key))
+                .chain(ahead)
+                .map(range)
+                .collect(),
+            failure: vec![range(first_of(self.names.all()))],
+        }
+    }
+
+    /// Renews the lock.
+    pub(super) async fn keep(&self, keep: Keep) -> Renewal {
+        let known = self.state().place.clone();
+        let place = known
+            .filter(|place| place.token == keep.token)
+            .unwrap_or_else(|| self.place_of(keep.token, keep.mode));
+        match self.prove(&place, keep.term).await {
+            Err(fault) => Renewal::Failed(fault),
+            Ok(Proof::Gone(how)) => Renewal::NotOurs(how, None, None),
+            // A waiter of the same token has no lock to renew.
+            Ok(Proof::Ours { ahead: Some(_), .. }) => {
+                Renewal::NotOurs(Revoked::TakenOver, None, None)
+            }
+            Ok(Proof::Ours { until, own, .. }) => match breaker(&own) {
+                None => Renewal::Renewed(until, None),
+                Some(by) => {
+                    if let Some(place) = &mut self.state().place {
+                        place.is_broken = true;
+                    }
+                    Renewal::Broken(Some(until), by)
+                }
+            },
+        }
+    }
+
+    /// Returns the place of a token whose entry another process has made.
+    fn place_of(&self, token: Token, mode: Mode) -> Place {
+        let lease = lease_of(token);
+        Place {
+            token,
+            lease,
+            key: self.names.entry(mode, lease),
+            mode,
+            created: 0,
+            is_held: true,
+            is_broken: false,
+        }
+    }
+
+    /// Forgets the entry, which is not there any more.
+    fn forget_place(&self) {
+        let mut state = self.state();
+        state.place = None;
+        if let Some(waiting) = state.waiting.take() {
+            waiting.abort();
+        }
+    }
+
+    /// Ends `lease` and the entry that may have it, and forgets both.
+    pub(super) async fn withdraw(&self, lease: i64) -> Result<(), Fault> {
+        let is_meant = |place: &Place| place.lease == lease;
+        if self.state().place.as_ref().is_some_and(is_meant) {
+            self.forget_place();
+        }
+        self.revoke(lease, || {}).await
+    }
+
+    async fn revoke(&self, lease: i64, written: impl FnOnce()) -> Result<(), Fault> {
+        match self
+            .client
+            .call(LeaseRevokeRequest { id: lease }, written)
+            .await
+        {
+            Outcome::Refused(status) if status.is_no_lease() => Ok(()),
+            other => other.result().map(drop),
+        }
+    }
+
+    /// Notes that the entry of `token` is to go. Returns whether a request is under way that may
+    /// make it yet.
+    pub(super) fn gives_up(&self, token: Token) -> bool {
+        let mut state = self.state();
+        if state
+            .place
+            .as_ref()
+            .is_some_and(|place| place.token == token)
+            && let Some(waiting) = state.waiting.take()
+        {
+            waiting.abort();
+        }
+        if let Some(listening) = state.listening.take() {
+            listening.abort();
+        }
+        let is_entering = state.entering.contains(&token);
+        if is_entering {
+            state.given_up.insert(token);
+        }
+        is_entering
+    }
+
+    /// Ends the lease of a token whose request is under way: what that still makes fails without
+    /// it, or ends with it.
+    pub(super) async fn cut_off(&self, token: Token, written: Unwritten) -> ReleaseReply {
+        match self.revoke(lease_of(token), || drop(written)).await {
+            Ok(()) => ReleaseReply::NotOurs(Revoked::Missing),
+            Err(fault) => ReleaseReply::Failed(fault),
+        }
+    }
+
+    /// Gives the lock or the place back, and hands the answer to `answer` as soon as it is there.
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        release: Release,
+        written: Unwritten,
+        answer: impl FnOnce(ReleaseReply),
+    ) {
+        let _turn = self.gate.lock().await;
+        let token = release.token;
+        let known = self
+            .state()
+            .place
+            .clone()
+            .filter(|place| place.token == token);
+        let places = match (known, release.mode) {
+            (Some(place), _) => vec![place],
+            (None, Some(mode)) => vec![self.place_of(token, mode)],
+            // A release from outside does not know the kind.
+            (None, None) => [Mode::Exclusive, Mode::Shared]
+                .map(|mode| self.place_of(token, mode))
+                .into(),
+        };
+        let mut reply = ReleaseReply::NotOurs(Revoked::Missing);
+        let mut written = Some(written);
+        for place in places {
+            reply = self.released(&place, &release, written.take()).await;
+            if !matches!(reply, ReleaseReply::NotOurs(_)) {
+                break;
+            }
+        }
+        if self
+            .state()
+            .place
+            .as_ref()
+            .is_some_and(|place| place.token == token)
+        {
+            self.forget_place();
+        }
+        let is_over = !matches!(reply, ReleaseReply::Failed(_));
+        let last = self.unwritten();
+        answer(reply);
+        if is_over {
+            // The lease has no keys any more. If this is lost, it ends by itself.
+            let _ = self.revoke(lease_of(token), || drop(last)).await;
+        }
+    }
+
+    async fn released(
+        &self,
+        place: &Place,
+        release: &Release,
+        written: Option<Unwritten>,
+    ) -> ReleaseReply {
+        let parked = release
+            .parked
+            .as_ref()
+            .filter(|parked| parked.parks_tombstone || !place.is_broken);
+        let left = match self.remains(place, parked, release.note.as_ref()).await {
+            Ok(left) => left,
+            Err(fault) => return ReleaseReply::Failed(fault),
+        };
+        let request = TxnRequest {
+            compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
+            success: left,
+            failure: vec![range(first_of(self.names.all()))],
+        };
+        match self.client.call(request, || drop(written)).await {
+            Outcome::Answered { reply, .. } if reply.succeeded => ReleaseReply::Released,
+            Outcome::Answered {
+                is_repeated: true, ..
+            } => {
+                let why = "the answer to the release was lost, and the lock is gone";
+                ReleaseReply::Failed(Fault::new(FaultKind::Unknown, why))
+            }
+            Outcome::Answered { reply, .. } => {
+                let (_, others) = entries(reply, &place.key);
+                ReleaseReply::NotOurs(revoked(!others.is_empty()))
+            }
+            other => ReleaseReply::Failed(other.result().err().unwrap_or_else(given_up)),
+        }
+    }
+
+    /// Returns what a release does in one transaction: it parks the entry or deletes it, and writes
+    /// a success.
+    async fn remains(
+        &self,
+        place: &Place,
+        parked: Option<&Parked>,
+        note: Option<&Note>,
+    ) -> Result<Vec<RequestOp>, Fault> {
+        let mut all = Vec::new();
+        // A success that is copied stands here already.
+        if let Some((note, life)) = note.and_then(|note| Some((note, note.success?)))
+            && note.is_run
+        {
+            let lease = self.new_lease(life).await?;
+            all.push(op(Request::Put(PutRequest {
+                key: self.names.mark(),
+                value: mark(note).into_bytes(),
+                lease,
+                ignore_lease: false,
+            })));
+        }
+        all.push(match parked {
+            None => op(Request::DeleteRange(DeleteRangeRequest {
+                key: place.key.clone(),
+            })),
+            Some(parked) => {
+                let lease = self.new_lease(parked.left).await?;
+                op(Request::Put(PutRequest {
+                    key: place.key.clone(),
+                    value: parked.value.clone().into_bytes(),
+                    lease,
+                    ignore_lease: false,
+                }))
+            }
+        });
+        Ok(all)
+    }
+
+    /// Makes a lease that no process keeps alive.
+    async fn new_lease(&self, length: Duration) -> Result<i64, Fault> {
+        let id = fastrand::i64(1..);
+        let ttl = seconds_up(length);
+        self.client.ask(LeaseGrantRequest { ttl, id }).await?;
+        Ok(id)
+    }
+
+    /// Whether a claim's ticket is to be left alone by a release.
+    pub(super) fn is_kept(release: &Release) -> bool {
+        matches!(release.queue, QueueAction::Keep(_))
+    }
+}
+
+/// The line that tells a success, as `last::Record` reads it.
+fn mark(note: &Note) -> String {
+    let entry = &note.entry;
+    let now = clock::unix_millis(SystemTime::now());
+    format!(
+        "{:016} {} {now} {}",
+        entry.fence.get(),
+        entry.token,
+        entry.run.json()
+    )
+}
+
+/// Returns the user that broke the lock, if a tombstone stands there.
+fn breaker(own: &Entry) -> Option<Breaker> {
+    own.holder.as_ref()?.1.broken.clone()
+}
+
+/// Returns the end of a lease of `term` that the leader counts from `asked` on at the earliest,
+/// with `ttl` seconds.
+fn end(term: Term, asked: Instant, ttl: i64) -> Result<Instant, Fault> {
+    let granted = Duration::from_secs(u64::try_from(ttl).unwrap_or_default());
+    if granted >= term.ttl() {
+        return Ok(term.end(asked));
+    }
+    Err(Fault::unfit(
+        format!(
+            "its lease lasts {}s and cannot be made longer",
+            granted.as_secs()
+        ),
+        "give a --ttl up to that, or acquire the lock anew",
+    ))
+}
+
+fn seconds_up(span: Duration) -> i64 {
+    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    i64::try_from(whole).unwrap_or(i64::MAX)
+}
+
+fn fence_of(revision: i64) -> Option<Fence> {
+    Fence::new(u64::try_from(revision).ok()?)
+}
+
+fn revoked(has_others: bool) -> Revoked {
+    if has_others {
+        Revoked::TakenOver
+    } else {
+        Revoked::Missing
+    }
+}
+
+fn given_up() -> Fault {
+    Fault::new(FaultKind::Unknown, "it was given up meanwhile")
+}
+
+/// Returns a fault after which an entry may be there.
+fn unknown(fault: Fault) -> Fault {
+    let kind = match fault.kind {
+        FaultKind::Unavailable => FaultKind::Unknown,
+        kind => kind,
+    };
+    Fault { kind, ..fault }
+}
+
+pub(super) fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Fault> {
+    header.ok_or_else(|| Fault::new(FaultKind::Unknown, "a malformed reply"))
+}
+
+/// Returns the entry at `key`, and the others of an answer in the order in which they came.
+fn entries(reply: TxnResponse, key: &[u8]) -> (Option<Entry>, Vec<Entry>) {
+    let (own, mut others): (Vec<_>, Vec<_>) = kvs(reply)
+        .map(Entry::new)
+        .partition(|entry| entry.kv.key == key);
+    others.sort_by_key(|entry| entry.kv.create_revision);
+    (own.into_iter().next(), others)
+}
+
+/// Returns the first of `entries`, if it came before the revision `created`.
+fn first_before(entries: Vec<Entry>, created: i64) -> Option<Box<Entry>> {
+    let first = entries.into_iter().next();
+    first
+        .filter(|entry| entry.kv.create_revision < created)
+        .map(Box::new)
+}
+
+/// Returns the keys of all ranges of an answer.
+pub(super) fn kvs(reply: TxnResponse) -> impl Iterator<Item = KeyValue> {
+    let ranges = reply
+        .responses
+        .into_iter()
+        .filter_map(|op| match op.response {
+            Some(Response::Range(range)) => Some(range.kvs),
+            _ => None,
+        });
+    ranges.flatten()
+}
+
+pub(super) fn compare(key: &[u8], to: CompareTo) -> Compare {
+    Compare {
+        target: match to {
+            CompareTo::Create(_) => 1,
+            CompareTo::Mod(_) => 2,
+            CompareTo::Lease(_) => 4,
+        },
+        key: key.to_vec(),
+        to: Some(to),
+    }
+}
+
+pub(super) fn single(key: &[u8]) -> RangeRequest {
+    RangeRequest {
+        key: key.to_vec(),
+        ..RangeRequest::default()
+    }
+}
+
+pub(super) fn op(request: Request) -> RequestOp {
+    RequestOp {
+        request: Some(request),
+    }
+}
+
+pub(super) fn range(request: RangeRequest) -> RequestOp {
+    op(Request::Range(request))
+}

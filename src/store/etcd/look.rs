@@ -1,0 +1,236 @@
+//! Looks at a lock, and takes it away from its holder.
+
+use std::time::Duration;
+
+use super::client::Client;
+use super::lock::{Lock, compare, header, kvs, op, range, single};
+use super::names::{Entry, lease_of};
+use super::rpc::{
+    CompareTo, DeleteRangeRequest, KeyValue, LeaseTimeToLiveRequest, PutRequest, RangeRequest,
+    Request, SortOrder, SortTarget, TxnRequest,
+};
+use crate::clock;
+use crate::lock::last::{Entry as LastEntry, Record};
+use crate::lock::lease::Revoked;
+use crate::lock::messages::Observation;
+use crate::lock::mode::Mode;
+use crate::lock::token::Token;
+use crate::store::{Fault, FaultKind, Look, TakeAway};
+
+/// Number of entries that an observation reads besides the waiters.
+const MOST_HOLDERS: usize = 100;
+
+/// [`TakeAway`], with what it names.
+pub(super) enum Removal {
+    Tombstone(Token, String),
+    Delete(Token),
+    /// A key, and the revision that made it.
+    Foreign(Vec<u8>, i64),
+    Forget(Token),
+}
+
+impl Removal {
+    pub(super) fn of(how: TakeAway) -> Self {
+        match how {
+            TakeAway::Tombstone(token, value) => Self::Tombstone(token, value.to_owned()),
+            // The record has successes only, and no run that was broken is one.
+            TakeAway::Delete(token, ..) => Self::Delete(token),
+            TakeAway::DeleteForeign(seen) => {
+                Self::Foreign(seen.head.clone(), seen.kind.parse().unwrap_or_default())
+            }
+            TakeAway::Forget(token) => Self::Forget(token),
+        }
+    }
+}
+
+impl Lock {
+    /// Returns the holders, the first waiters and the last success.
+    pub(super) async fn look(&self, look: Look) -> Result<Observation, Fault> {
+        let asked = clock::now();
+        let (key, range_end) = self.names.all();
+        let all = RangeRequest {
+            key,
+            range_end,
+            limit: i64::try_from(MOST_HOLDERS + look.max_waiters).unwrap_or(i64::MAX),
+            sort_order: SortOrder::Ascend.into(),
+            sort_target: SortTarget::Create.into(),
+            ..RangeRequest::default()
+        };
+        let mut wanted = vec![range(all), range(single(&self.names.mark()))];
+        if let Some(token) = look.token {
+            let lease = lease_of(token);
+            let keys = [Mode::Exclusive, Mode::Shared].map(|mode| self.names.entry(mode, lease));
+            wanted.extend(keys.iter().map(|key| range(single(key))));
+        }
+        let request = TxnRequest {
+            success: wanted,
+            ..TxnRequest::default()
+        };
+        let reply = self.client.ask(request).await?;
+        let at = header(reply.header)?;
+        let (mark, mut found): (Vec<_>, Vec<_>) =
+            kvs(reply).partition(|kv| kv.key == self.names.mark());
+        found.sort_by_key(|kv| kv.create_revision);
+        found.dedup_by(|a, b| a.key == b.key);
+        let size = found.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
+        let entries: Vec<Entry> = found.into_iter().map(Entry::new).collect();
+        let holding = self.holding(&entries);
+        let mut seen = Observation {
+            size,
+            ..Observation::of_nothing(asked)
+        };
+        for entry in &entries[..holding] {
+            let ttl = self.left(entry.kv.lease).await?;
+            if entry.holder.is_none() {
+                seen.foreign.get_or_insert_with(|| entry.foreign(ttl));
+            }
+            let occupant = entry.occupant(ttl);
+            seen.fence = seen.fence.max(occupant.seat.fence);
+            seen.holders.push(occupant);
+        }
+        if entries
+            .first()
+            .is_some_and(|entry| self.names.is_reader(&entry.kv.key))
+        {
+            seen.members = holding as u64;
+        }
+        // A time that is told counts only if no other member can have led since the read.
+        if look.token.is_some() && holding > 0 {
+            let reply = self.client.ask(single(&self.names.mark())).await?;
+            let then = header(reply.header)?;
+            if (at.member_id, at.raft_term) != (then.member_id, then.raft_term) {
+                let why = "its leader has changed";
+                return Err(Fault::new(FaultKind::Unavailable, why));
+            }
+        }
+        let waiters: Vec<_> = entries[holding..]
+            .iter()
+            .filter_map(Entry::ticket)
+            .collect();
+        seen.more = waiters.len() > look.max_waiters;
+        seen.queue = waiters.into_iter().take(look.max_waiters).collect();
+        if let Some(mark) = mark.first() {
+            seen.last.success = success(&self.client, mark).await?;
+        }
+        Ok(seen)
+    }
+
+    /// Returns the number of entries that hold the lock: the first one, or all readers before the
+    /// first writer.
+    fn holding(&self, entries: &[Entry]) -> usize {
+        let is_reader = |entry: &&Entry| self.names.is_reader(&entry.kv.key);
+        let readers = entries.iter().take_while(is_reader).count();
+        readers.max(usize::from(!entries.is_empty()))
+    }
+
+    /// Returns the time for which a lease certainly lasts; `None` without a lease.
+    async fn left(&self, lease: i64) -> Result<Option<Duration>, Fault> {
+        if lease == 0 {
+            return Ok(None);
+        }
+        let request = LeaseTimeToLiveRequest { id: lease };
+        let told = self.client.ask(request).await?;
+        Ok(Some(seconds(told.ttl)))
+    }
+
+    /// Takes away what is named, and nothing else. `None` if it was done.
+    pub(super) async fn take_away(&self, how: Removal) -> Result<Option<Revoked>, Fault> {
+        let (key, revision, change) = match how {
+            Removal::Foreign(key, created) => {
+                let delete = Request::DeleteRange(DeleteRangeRequest { key: key.clone() });
+                (key, CompareTo::Create(created), delete)
+            }
+            Removal::Forget(token) => {
+                let key = self.names.mark();
+                let found = self.client.ask(single(&key)).await?.kvs;
+                let Some(kv) = found.first() else {
+                    return Ok(Some(Revoked::Missing));
+                };
+                if read_mark(&kv.value).is_none_or(|entry| entry.token != token) {
+                    return Ok(Some(Revoked::TakenOver));
+                }
+                let delete = Request::DeleteRange(DeleteRangeRequest { key: key.clone() });
+                (key, CompareTo::Mod(kv.mod_revision), delete)
+            }
+            Removal::Tombstone(token, _) | Removal::Delete(token) => {
+                let Some(kv) = self.entry_of(token).await? else {
+                    return Ok(Some(self.absence().await?));
+                };
+                let change = match how {
+                    Removal::Tombstone(_, value) => Request::Put(PutRequest {
+                        key: kv.key.clone(),
+                        value: value.into_bytes(),
+                        lease: 0,
+                        ignore_lease: true,
+                    }),
+                    _ => Request::DeleteRange(DeleteRangeRequest {
+                        key: kv.key.clone(),
+                    }),
+                };
+                (kv.key, CompareTo::Mod(kv.mod_revision), change)
+            }
+        };
+        let request = TxnRequest {
+            compare: vec![compare(&key, revision)],
+            success: vec![op(change)],
+            failure: Vec::new(),
+        };
+        if self.client.ask(request).await?.succeeded {
+            return Ok(None);
+        }
+        Ok(Some(self.absence().await?))
+    }
+
+    /// Returns the entry of `token`, parked or not.
+    async fn entry_of(&self, token: Token) -> Result<Option<KeyValue>, Fault> {
+        let keys =
+            [Mode::Exclusive, Mode::Shared].map(|mode| self.names.entry(mode, lease_of(token)));
+        let request = TxnRequest {
+            success: keys.iter().map(|key| range(single(key))).collect(),
+            ..TxnRequest::default()
+        };
+        let reply = self.client.ask(request).await?;
+        let is_its = |kv: &KeyValue| Entry::new(kv.clone()).token() == Some(token);
+        Ok(kvs(reply).find(is_its))
+    }
+
+    /// Returns how an entry is missing.
+    async fn absence(&self) -> Result<Revoked, Fault> {
+        let (key, range_end) = self.names.all();
+        let any = RangeRequest {
+            key,
+            range_end,
+            limit: 1,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
+        let is_empty = self.client.ask(any).await?.kvs.is_empty();
+        Ok(if is_empty {
+            Revoked::Missing
+        } else {
+            Revoked::TakenOver
+        })
+    }
+}
+
+/// Reads the key of the last success.
+fn read_mark(value: &[u8]) -> Option<LastEntry> {
+    let line = std::str::from_utf8(value).ok()?;
+    Record::read(&format!("\n{line}"), 0).success
+}
+
+/// Returns the success that `mark` tells. Its age is the part of its lease that is over, by the
+/// leader's clock.
+async fn success(client: &Client, mark: &KeyValue) -> Result<Option<LastEntry>, Fault> {
+    let Some(entry) = read_mark(&mark.value) else {
+        return Ok(None);
+    };
+    let request = LeaseTimeToLiveRequest { id: mark.lease };
+    let told = client.ask(request).await?;
+    let age = seconds(told.granted_ttl).saturating_sub(seconds(told.ttl));
+    Ok((told.ttl > 0).then_some(LastEntry { age, ..entry }))
+}
+
+fn seconds(number: i64) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or_default())
+}

@@ -1,0 +1,331 @@
+//! The messages of etcd's API that rlock uses, with the numbers of etcd's `rpc.proto`, `kv.proto`
+//! and `auth.proto`. Fields that rlock neither sends nor reads are left out.
+
+use prost::{Enumeration, Message, Oneof};
+
+/// The origin of an answer, and its time.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct ResponseHeader {
+    /// The member that answered.
+    #[prost(uint64, tag = "2")]
+    pub(super) member_id: u64,
+    /// The store's revision then.
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+    /// The term of raft then.
+    #[prost(uint64, tag = "4")]
+    pub(super) raft_term: u64,
+}
+
+/// A key and its value.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+    /// The lease that it ends with; 0: none.
+    #[prost(int64, tag = "6")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
+#[repr(i32)]
+pub(super) enum SortOrder {
+    None = 0,
+    Ascend = 1,
+    Descend = 2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
+#[repr(i32)]
+pub(super) enum SortTarget {
+    Key = 0,
+    Create = 2,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    #[prost(enumeration = "SortOrder", tag = "5")]
+    pub(super) sort_order: i32,
+    #[prost(enumeration = "SortTarget", tag = "6")]
+    pub(super) sort_target: i32,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+    #[prost(int64, tag = "13")]
+    pub(super) max_create_revision: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+    /// Whether the key keeps its lease.
+    #[prost(bool, tag = "6")]
+    pub(super) ignore_lease: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct Done {}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Request {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    DeleteRange(DeleteRangeRequest),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RequestOp {
+    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    pub(super) request: Option<Request>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Response {
+    #[prost(message, tag = "1")]
+    Range(RangeResponse),
+    #[prost(message, tag = "2")]
+    Put(Done),
+    #[prost(message, tag = "3")]
+    DeleteRange(Done),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct ResponseOp {
+    #[prost(oneof = "Response", tags = "1, 2, 3")]
+    pub(super) response: Option<Response>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Oneof)]
+pub(super) enum CompareTo {
+    #[prost(int64, tag = "5")]
+    Create(i64),
+    #[prost(int64, tag = "6")]
+    Mod(i64),
+    #[prost(int64, tag = "8")]
+    Lease(i64),
+}
+
+/// A condition of a transaction: that something of a key equals something.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Compare {
+    /// The property of the key: 1 its create revision, 2 its revision, 4 its lease.
+    #[prost(int32, tag = "2")]
+    pub(super) target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "CompareTo", tags = "5, 6, 8")]
+    pub(super) to: Option<CompareTo>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<RequestOp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<ResponseOp>,
+}
+
+/// Grants a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseGrantRequest {
+    /// In seconds.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+}
+
+/// Ends a lease, and all keys that have it.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseRevokeRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+/// Extends a lease by its whole length.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseKeepAliveRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+/// Asks how long a lease lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+/// A lease as it was granted, kept alive or shown.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct LeaseResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    /// Time that is left, in seconds; none or less: there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+    /// Of a lease that is shown: its length.
+    #[prost(int64, tag = "4")]
+    pub(super) granted_ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) start_revision: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchResponse {
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Event {
+    /// 0: it was put, 1: deleted.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct AuthenticateRequest {
+    #[prost(string, tag = "1")]
+    pub(super) name: String,
+    #[prost(string, tag = "2")]
+    pub(super) password: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct AuthenticateResponse {
+    #[prost(string, tag = "2")]
+    pub(super) token: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+    /// The member that leads; 0: none is known.
+    #[prost(uint64, tag = "4")]
+    pub(super) leader: u64,
+    /// Troubles of the member, alarms among them.
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
+    #[prost(bool, tag = "10")]
+    pub(super) is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Member {
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub(super) client_urls: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct MemberListResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(super) members: Vec<Member>,
+}
+
+/// Asks a member how it is.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct StatusRequest {}
+
+/// Asks for the members of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct MemberListRequest {}
+
+/// A request: the path of the call, and its two messages.
+pub(super) trait Call: Message + Clone + 'static {
+    /// The answer.
+    type Reply: Message + Default;
+
+    /// The path.
+    fn path(&self) -> &'static str;
+}
+
+macro_rules! call {
+    ($request:ty => $reply:ty, $path:literal) => {
+        impl Call for $request {
+            type Reply = $reply;
+
+            fn path(&self) -> &'static str {
+                concat!("/etcdserverpb.", $path)
+            }
+        }
+    };
+}
+
+call!(RangeRequest => RangeResponse, "KV/Range");
+call!(TxnRequest => TxnResponse, "KV/Txn");
+call!(LeaseGrantRequest => LeaseResponse, "Lease/LeaseGrant");
+call!(AuthenticateRequest => AuthenticateResponse, "Auth/Authenticate");
+call!(LeaseRevokeRequest => Done, "Lease/LeaseRevoke");
+call!(LeaseKeepAliveRequest => LeaseResponse, "Lease/LeaseKeepAlive");
+call!(LeaseTimeToLiveRequest => LeaseResponse, "Lease/LeaseTimeToLive");
+call!(StatusRequest => StatusResponse, "Maintenance/Status");
+call!(MemberListRequest => MemberListResponse, "Cluster/MemberList");

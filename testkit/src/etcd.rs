@@ -1,0 +1,314 @@
+//! An etcd cluster of a test's own, on loopback ports, with its data in a temporary directory.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::program::clean;
+use crate::{Certificates, Port, eventually, skipped};
+
+/// Ports that a member has: for clients, and for other members.
+struct Ports {
+    client: Port,
+    peer: Port,
+}
+
+/// A cluster that runs until the drop.
+pub struct Etcd {
+    dir: TempDir,
+    members: Vec<Member>,
+    /// Options for clients: the certificates of a cluster with TLS.
+    options: Vec<String>,
+    scheme: &'static str,
+}
+
+/// A member of a cluster.
+struct Member {
+    ports: Ports,
+    words: Vec<String>,
+    process: Option<Child>,
+}
+
+impl Etcd {
+    /// Starts a cluster; `None` where etcd is not installed, which is printed.
+    /// With `TEST_INTEROP=required` a missing etcd is a failure.
+    pub fn start(count: usize) -> Option<Self> {
+        Self::with(&vec![None; count], None, &[])
+    }
+
+    /// The same with these options for each member.
+    pub fn start_with(count: usize, options: &[&str]) -> Option<Self> {
+        Self::with(&vec![None; count], None, options)
+    }
+
+    /// The same with a member for each of `dirs`, which has its data there.
+    pub fn on(dirs: &[PathBuf]) -> Option<Self> {
+        let dirs: Vec<_> = dirs.iter().cloned().map(Some).collect();
+        Self::with(&dirs, None, &[])
+    }
+
+    /// The same with TLS, where clients must show a certificate.
+    pub fn tls(certificates: &Certificates) -> Option<Self> {
+        Self::with(&[None], Some(certificates), &[])
+    }
+
+    fn with(
+        dirs: &[Option<PathBuf>],
+        certificates: Option<&Certificates>,
+        options: &[&str],
+    ) -> Option<Self> {
+        let count = dirs.len();
+        let is_installed = ["etcd", "etcdctl"]
+            .iter()
+            .all(|program| clean(program).arg("--help").output().is_ok());
+        if !is_installed {
+            assert!(
+                std::env::var_os("TEST_INTEROP").is_none_or(|value| value != "required"),
+                "etcd and etcdctl are needed"
+            );
+            skipped("etcd is not installed (Debian's etcd-server and etcd-client)");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let scheme = if certificates.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let ports: Vec<Ports> = (0..count)
+            .map(|_| Ports {
+                client: Port::reserve().expect("a port"),
+                peer: Port::reserve().expect("a port"),
+            })
+            .collect();
+        let peer = |ports: &Ports| format!("http://127.0.0.1:{}", ports.peer.number());
+        let cluster: Vec<String> = ports
+            .iter()
+            .enumerate()
+            .map(|(index, ports)| format!("m{index}={}", peer(ports)))
+            .collect();
+        let cluster = cluster.join(",");
+        let tls = |names: [&str; 3]| -> Vec<String> {
+            let Some(certificates) = certificates else {
+                return Vec::new();
+            };
+            let files = ["ca.pem", "server.pem", "server.key"];
+            let word = |(name, file): (&str, &str)| {
+                format!("--{name}={}", certificates.file(file).display())
+            };
+            names.into_iter().zip(files).map(word).collect()
+        };
+        let members = ports.into_iter().enumerate().map(|(index, ports)| {
+            let client = format!("{scheme}://127.0.0.1:{}", ports.client.number());
+            let own = || dir.path().join(format!("m{index}"));
+            let data = dirs[index].clone().unwrap_or_else(own);
+            let mut words = vec![
+                format!("--name=m{index}"),
+                format!("--data-dir={}", data.display()),
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-peer-urls={}", peer(&ports)),
+                format!("--initial-advertise-peer-urls={}", peer(&ports)),
+                format!("--initial-cluster={cluster}"),
+                "--logger=zap".to_owned(),
+            ];
+            words.extend(options.iter().map(|&option| option.to_owned()));
+            words.extend(tls(["trusted-ca-file", "cert-file", "key-file"]));
+            if certificates.is_some() {
+                words.push("--client-cert-auth".to_owned());
+            }
+            Member {
+                ports,
+                words,
+                process: None,
+            }
+        });
+        let mut all = Self {
+            members: members.collect(),
+            options: tls(["cacert", "cert", "key"]),
+            dir,
+            scheme: if certificates.is_some() {
+                "etcds"
+            } else {
+                "etcd"
+            },
+        };
+        (0..count).for_each(|member| all.begin(member));
+        all.settle();
+        Some(all)
+    }
+
+    fn begin(&mut self, member: usize) {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log(member))
+            .expect("a log");
+        let there = &mut self.members[member];
+        let process = clean("etcd")
+            .args(&there.words)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("etcd");
+        there.process = Some(process);
+    }
+
+    fn log(&self, member: usize) -> PathBuf {
+        self.dir.path().join(format!("m{member}.log"))
+    }
+
+    /// Waits until each member that runs can read through a leader.
+    pub fn settle(&self) {
+        for member in 0..self.members.len() {
+            if self.members[member].process.is_some() {
+                let url = self.endpoint(member);
+                eventually("etcd answers", || {
+                    self.try_ctl(&url, &["get", "settled"]).is_ok()
+                });
+            }
+        }
+    }
+
+    /// Returns the cluster's address.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = (0..self.members.len())
+            .map(|member| self.endpoint(member))
+            .collect();
+        format!("{}://{}", self.scheme, hosts.join(","))
+    }
+
+    /// Returns the address of one member alone.
+    pub fn url_of(&self, member: usize) -> String {
+        format!("{}://{}", self.scheme, self.endpoint(member))
+    }
+
+    /// Returns host and port of a member.
+    pub fn endpoint(&self, member: usize) -> String {
+        format!("127.0.0.1:{}", self.members[member].ports.client.number())
+    }
+
+    /// Returns etcdctl, for all members.
+    pub fn client(&self) -> std::process::Command {
+        let hosts: Vec<String> = (0..self.members.len())
+            .map(|member| self.endpoint(member))
+            .collect();
+        self.client_of(&hosts.join(","))
+    }
+
+    fn client_of(&self, hosts: &str) -> std::process::Command {
+        let mut command = clean("etcdctl");
+        command.env("ETCDCTL_API", "3");
+        let scheme = if self.scheme == "etcds" {
+            "https://"
+        } else {
+            ""
+        };
+        let hosts: Vec<String> = hosts
+            .split(',')
+            .map(|host| format!("{scheme}{host}"))
+            .collect();
+        command.arg(format!("--endpoints={}", hosts.join(",")));
+        command.args(&self.options);
+        command
+    }
+
+    /// Returns what etcdctl prints.
+    pub fn ctl(&self, words: &[&str]) -> String {
+        let output = self.client().args(words).output().expect("etcdctl");
+        assert!(
+            output.status.success(),
+            "etcdctl {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn try_ctl(&self, hosts: &str, words: &[&str]) -> Result<(), ()> {
+        let output = self
+            .client_of(hosts)
+            .arg("--command-timeout=1s")
+            .args(words)
+            .output();
+        let output = output.expect("etcdctl");
+        output.status.success().then_some(()).ok_or(())
+    }
+
+    /// Returns the keys that there are, of entries and all else.
+    pub fn keys(&self) -> Vec<String> {
+        let listed = self.ctl(&["get", "", "--prefix", "--keys-only"]);
+        let lines = listed.lines().filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect()
+    }
+
+    /// Returns the member that leads.
+    pub fn leader(&self) -> usize {
+        let is_leader = |member: &usize| {
+            let status = self
+                .client_of(&self.endpoint(*member))
+                .args([
+                    "endpoint",
+                    "status",
+                    "--write-out=fields",
+                    "--command-timeout=1s",
+                ])
+                .output()
+                .expect("etcdctl");
+            let text = String::from_utf8_lossy(&status.stdout).into_owned();
+            let field = |name: &str| {
+                let line = text.lines().find(|line| line.starts_with(name))?;
+                Some(line.split(':').next_back()?.trim().to_owned())
+            };
+            let leader = field("\"Leader\"");
+            leader.is_some() && leader == field("\"MemberID\"")
+        };
+        let mut found = None;
+        eventually("a leader", || {
+            found = (0..self.members.len())
+                .filter(|member| self.members[*member].process.is_some())
+                .find(is_leader);
+            found.is_some()
+        });
+        found.expect("a leader")
+    }
+
+    fn signal(&self, member: usize, which: Signal) {
+        let process = self.members[member]
+            .process
+            .as_ref()
+            .expect("a member that runs");
+        kill(Pid::from_raw(process.id().cast_signed()), which).expect("a signal");
+    }
+
+    /// Stops a member (SIGSTOP): the kernel still accepts connections.
+    pub fn freeze(&self, member: usize) {
+        self.signal(member, Signal::SIGSTOP);
+    }
+
+    /// Continues a member.
+    pub fn thaw(&self, member: usize) {
+        self.signal(member, Signal::SIGCONT);
+    }
+
+    /// Kills a member. Its data stay.
+    pub fn kill(&mut self, member: usize) {
+        if let Some(mut process) = self.members[member].process.take() {
+            process.kill().expect("a member to kill");
+            process.wait().expect("its end");
+        }
+    }
+
+    /// Starts a member again.
+    pub fn come_back(&mut self, member: usize) {
+        self.begin(member);
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        (0..self.members.len()).for_each(|member| self.kill(member));
+    }
+}

@@ -1,0 +1,283 @@
+//! Members that hang, are killed or lose each other: the command is dead before the lock can pass
+//! on.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{ALONE, HOLD, etcdctl_lock, is_clean, wait_for_entries, witnessed};
+use crate::support::{Etcd, eventually, rlock, skipped};
+
+/// A lease that is short, and longer than an election.
+const TTL: [&str; 2] = ["--ttl", "6s"];
+
+/// A command that has the witness locked as long as it can run.
+const STAYS: &str = r#"exec flock "$WITNESS" sh -c 'echo ready; sleep 60'"#;
+
+#[test]
+fn a_leader_that_hangs_or_dies_costs_no_command() {
+    let Some(mut etcd) = Etcd::start(3) else {
+        return;
+    };
+    for hangs in [true, false] {
+        let job = rlock("job").node(&etcd.url()).args(["--ttl", "15s"]);
+        let mut job = job.hold("echo ready; read line; echo ran");
+        let leader = etcd.leader();
+        if hangs {
+            etcd.freeze(leader);
+        } else {
+            etcd.kill(leader);
+        }
+        // Two renewals later.
+        std::thread::sleep(Duration::from_secs(11));
+        assert!(job.is_running());
+        if hangs {
+            etcd.thaw(leader);
+        } else {
+            etcd.come_back(leader);
+        }
+        drop(job.stdin.take());
+        job.finish().code(0);
+        etcd.settle();
+    }
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn without_a_quorum_the_command_is_dead_before_the_lock_passes_on() {
+    let Some(mut etcd) = Etcd::start(3) else {
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let job = witnessed(&etcd.url(), dir.path()).args(TTL).hold(STAYS);
+    let next = witnessed(&etcd.url(), dir.path())
+        .args(["--", "sh", "-c", ALONE, "next"])
+        .spawn();
+    wait_for_entries(&etcd, 2);
+    let leader = etcd.leader();
+    let other = (leader + 1) % 3;
+    let begin = Instant::now();
+    etcd.kill(leader);
+    etcd.kill(other);
+    let lost = job.finish().code(79);
+    assert!(begin.elapsed() < Duration::from_secs(8), "{}", lost.stderr);
+    etcd.come_back(leader);
+    etcd.come_back(other);
+    next.finish().code(0);
+}
+
+#[test]
+fn a_lock_that_is_taken_away_by_hand_ends_its_command_at_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    for way in ["lease", "key"] {
+        let mut job = rlock("job")
+            .node(&etcd.url())
+            .args(["--ttl", "5m"])
+            .hold("echo ready; sleep 60");
+        // From its first second on it listens.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(job.is_running());
+        if way == "key" {
+            etcd.ctl(&["del", "--prefix", "job/"]);
+        } else {
+            let listed = etcd.ctl(&["lease", "list"]);
+            let lease = listed.lines().nth(1).expect("a lease").to_owned();
+            etcd.ctl(&["lease", "revoke", lease.trim()]);
+        }
+        job.finish().code(79).within(Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_stopped_rlock_loses_its_command_before_its_lock() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let job = witnessed(&etcd.url(), dir.path()).args(TTL).hold(STAYS);
+    let mut next = etcdctl_lock(&etcd, dir.path(), "job", ALONE, "next");
+    wait_for_entries(&etcd, 2);
+    job.signal(Signal::SIGSTOP);
+    assert!(next.wait().expect("its end").success(), "both ran");
+    job.signal(Signal::SIGCONT);
+    job.finish().code(79);
+}
+
+#[test]
+fn a_member_that_restarts_is_not_noticed_by_the_command() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let mut job = rlock("job")
+        .node(&etcd.url())
+        .args(["--ttl", "10s"])
+        .hold(HOLD);
+    etcd.kill(0);
+    std::thread::sleep(Duration::from_secs(1));
+    etcd.come_back(0);
+    std::thread::sleep(Duration::from_secs(5));
+    drop(job.stdin.take());
+    job.finish().code(1);
+    etcd.settle();
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn a_store_that_is_full_gives_no_lock_and_takes_none() {
+    let Some(etcd) = Etcd::start_with(1, &["--quota-backend-bytes=20000000"]) else {
+        return;
+    };
+    let mut job = rlock("job")
+        .node(&etcd.url())
+        .args(["--ttl", "3s"])
+        .hold("echo ready; read line; sleep 4; echo ran");
+    let large = "x".repeat(1_000_000);
+    let is_full = |key: usize| {
+        let mut put = etcd.client();
+        put.args(["put", &format!("large{key}")])
+            .stdin(std::process::Stdio::piped());
+        let mut put = put
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("etcdctl");
+        let mut stdin = put.stdin.take().expect("stdin");
+        let _ = std::io::Write::write_all(&mut stdin, large.as_bytes());
+        drop(stdin);
+        !put.wait().expect("its end").success()
+    };
+    assert!((0..60).any(is_full), "never full");
+    rlock("other")
+        .node(&etcd.url())
+        .args(["-n"])
+        .sh("true")
+        .code(69)
+        .said(&["space exceeded"]);
+    drop(job.stdin.take());
+    job.finish().code(0).printed(&["ready", "ran"]);
+}
+
+/// A file system of its own for each member, whose disk can be made to stand still.
+struct Disks {
+    dir: TempDir,
+    mounted: Vec<PathBuf>,
+}
+
+impl Disks {
+    /// Makes `count` of them; `None` where file systems cannot be mounted, which is printed.
+    fn make(count: usize) -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut disks = Self {
+            dir,
+            mounted: Vec::new(),
+        };
+        for number in 0..count {
+            let path = |name: &str| disks.dir.path().join(format!("{name}{number}"));
+            let (image, mount) = (path("image"), path("mount"));
+            std::fs::create_dir(&mount).expect("a directory");
+            let made = std::fs::File::create(&image)
+                .expect("a file")
+                .set_len(300 << 20);
+            made.expect("a file");
+            let is_done = run("mkfs.ext4", &["-q".as_ref(), &image])
+                && run("mount", &["-o".as_ref(), "loop".as_ref(), &image, &mount]);
+            if !is_done {
+                skipped("no file system can be mounted here");
+                return None;
+            }
+            disks.mounted.push(mount);
+        }
+        Some(disks)
+    }
+
+    fn data(&self) -> Vec<PathBuf> {
+        self.mounted
+            .iter()
+            .map(|mount| mount.join("data"))
+            .collect()
+    }
+
+    /// Stops the disk: what writes to it waits.
+    fn freeze(&self, number: usize) {
+        assert!(run("fsfreeze", &["-f".as_ref(), &self.mounted[number]]));
+    }
+
+    fn thaw(&self) {
+        for mount in &self.mounted {
+            run("fsfreeze", &["-u".as_ref(), mount]);
+        }
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        self.thaw();
+        for mount in &self.mounted {
+            run("umount", &["-l".as_ref(), mount]);
+        }
+    }
+}
+
+fn run(program: &str, words: &[&Path]) -> bool {
+    let output = Command::new(program).args(words).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// An answered keepalive proves nothing: a leader whose disk stands still answers it, while the
+/// others have another leader, which ends the lease.
+#[test]
+fn a_leader_whose_disk_stands_still_keeps_etcdctls_job_running_beside_the_next_and_not_ours() {
+    let Some(disks) = Disks::make(3) else { return };
+    let Some(etcd) = Etcd::on(&disks.data()) else {
+        return;
+    };
+    for is_rlock in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let leader = etcd.leader();
+        let others: Vec<String> = (0..3)
+            .filter(|member| *member != leader)
+            .map(|member| etcd.endpoint(member))
+            .collect();
+        let others = format!("etcd://{}", others.join(","));
+        // Both ask the leader alone.
+        let mut holders = (None, None);
+        if is_rlock {
+            let job = witnessed(&etcd.url_of(leader), dir.path()).args(TTL);
+            holders.0 = Some(job.hold(STAYS));
+        } else {
+            let mut command = Command::new("etcdctl");
+            command
+                .env("ETCDCTL_API", "3")
+                .arg(format!("--endpoints={}", etcd.endpoint(leader)))
+                .args(["lock", "job", "--ttl=6", "--", "sh", "-c", STAYS])
+                .env("WITNESS", dir.path().join("witness"))
+                .stdout(std::process::Stdio::null());
+            holders.1 = Some(command.spawn().expect("etcdctl"));
+        }
+        wait_for_entries(&etcd, 1);
+        disks.freeze(leader);
+        // A write lets its raft wait for the disk.
+        let mut put = Command::new("etcdctl");
+        put.env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", etcd.endpoint(leader)));
+        let mut put = put.args(["put", "x", "y"]).spawn().expect("etcdctl");
+        let next = witnessed(&others, dir.path())
+            .args(["--", "sh", "-c", ALONE, "next"])
+            .finish();
+        if let Some(job) = holders.0 {
+            assert!(next.exited_with(0), "both ran: {}", next.stderr);
+            disks.thaw();
+            job.finish().code(79);
+        }
+        if let Some(mut job) = holders.1 {
+            assert!(!next.exited_with(0), "etcdctl's job was dead");
+            assert!(job.try_wait().expect("a job").is_none(), "it still runs");
+            disks.thaw();
+            let _ = job.kill();
+            let _ = job.wait();
+        }
+        let _ = put.wait();
+        etcd.settle();
+        wait_for_entries(&etcd, 0);
+    }
+}

@@ -1,0 +1,139 @@
+//! Users, passwords, TLS, and servers that are no etcd.
+
+use crate::support::{Certificates, Etcd, Server, rlock, rlock_words};
+
+/// Makes a user `job` who may use the lock `job` only, and asks for users from then on.
+fn with_users(etcd: &Etcd) {
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "rlock"],
+        &[
+            "role",
+            "grant-permission",
+            "rlock",
+            "readwrite",
+            "job/",
+            "--prefix=true",
+        ],
+        &[
+            "role",
+            "grant-permission",
+            "rlock",
+            "readwrite",
+            "rlock:once:job",
+        ],
+        &["user", "add", "job:pass"],
+        &["user", "grant-role", "job", "rlock"],
+        &["auth", "enable"],
+    ] {
+        etcd.ctl(words);
+    }
+}
+
+#[test]
+fn a_user_has_the_locks_of_its_role() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    with_users(&etcd);
+    let as_user = |user: &str| etcd.url().replace("://", &format!("://{user}"));
+    let run = |key: &str, user: &str| rlock(key).node(&as_user(user)).sh("echo ran");
+    run("job", "job:pass@").code(0).printed(&["ran"]);
+    rlock("job")
+        .node(&as_user("job@"))
+        .env("RLOCK_PASSWORD", "pass")
+        .args(["--once", "1h"])
+        .sh("echo ran")
+        .code(0)
+        .printed(&["ran"]);
+    run("job", "job:wrong@")
+        .code(77)
+        .said(&["authentication failed"]);
+    run("job", "").code(77).said(&["user name is empty"]);
+    run("other", "job:pass@")
+        .code(77)
+        .said(&["permission denied"]);
+    run("job", "job@").code(78).said(&["needs a password"]);
+    let doctor = rlock_words(["doctor", "-k", "other"]).node(&as_user("job:pass@"));
+    doctor.finish().code(77);
+}
+
+#[test]
+fn a_login_that_is_over_is_made_anew() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    with_users(&etcd);
+    let node = etcd.url().replace("://", "://job:pass@");
+    let mut job = rlock("job")
+        .node(&node)
+        .args(["--ttl", "3s"])
+        .hold("echo ready; read line; sleep 4; echo ran");
+    // A new password, which is the old one, ends all logins of the user.
+    let mut passwd = etcd.client();
+    passwd.args([
+        "--user=root:secret",
+        "user",
+        "passwd",
+        "job:pass",
+        "--interactive=false",
+    ]);
+    let mut passwd = passwd
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("etcdctl");
+    std::io::Write::write_all(&mut passwd.stdin.take().expect("stdin"), b"pass\n").expect("a line");
+    passwd.wait().expect("its end");
+    drop(job.stdin.take());
+    job.finish().code(0);
+}
+
+#[test]
+fn tls_verifies_both_sides() {
+    let certificates = Certificates::for_name("127.0.0.1");
+    let Some(etcd) = Etcd::tls(&certificates) else {
+        return;
+    };
+    let file = |name| certificates.file(name).to_str().expect("a name").to_owned();
+    let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
+    let run = |words: &[&str]| rlock("job").node(&etcd.url()).args(words).sh("echo ran");
+    run(&["--ca", &ca, "--cert", &cert, "--cert-key", &key])
+        .code(0)
+        .printed(&["ran"]);
+    run(&["--ca", &ca]).code(77);
+    run(&[]).code(77).said(&["its certificate is not trusted"]);
+    let plain = etcd.url().replace("etcds", "etcd");
+    let plain = rlock("job").node(&plain).sh("true");
+    assert!(
+        plain.exited_with(78) || plain.exited_with(69),
+        "{}",
+        plain.stderr
+    );
+}
+
+#[test]
+fn a_server_that_is_no_etcd_is_told_from_one() {
+    let server = Server::tcp(&[]);
+    let at = |scheme: &str, port: u16| {
+        rlock("job")
+            .node(&format!("{scheme}://127.0.0.1:{port}"))
+            .sh("true")
+    };
+    at("etcd", server.port())
+        .code(78)
+        .said(&["does not speak etcd's protocol"]);
+    let Some(etcd) = Etcd::start(1) else { return };
+    let port: u16 = etcd
+        .endpoint(0)
+        .rsplit_once(':')
+        .expect("a port")
+        .1
+        .parse()
+        .expect("a port");
+    let certificates = Certificates::for_name("127.0.0.1");
+    let ca = certificates.file("ca.pem");
+    let tls = rlock("job")
+        .node(&format!("etcds://127.0.0.1:{port}"))
+        .args([std::ffi::OsStr::new("--ca"), ca.as_os_str()]);
+    tls.sh("true")
+        .code(78)
+        .said(&["does not speak TLS; write etcd://"]);
+    at("etcd", 1).code(69).mentions(&["cannot connect"]);
+}

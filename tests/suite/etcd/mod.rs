@@ -1,0 +1,322 @@
+//! Locks in etcd: in one line with `etcdctl lock`, with all that rlock does with a lock.
+
+mod failures;
+mod logins;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Etcd, Rlock, eventually, rlock, rlock_words};
+
+/// A command that holds the lock until its stdin ends.
+const HOLD: &str = "echo ready; read line";
+
+/// A command that ends at once if another one runs that has `$WITNESS` locked, and else appends its
+/// name and its fence to `$ORDER`.
+const ALONE: &str = r#"exec flock -n "$WITNESS" sh -c 'echo "$0 ${RLOCK_FENCE:-$ETCD_LOCK_REV}" >>"$ORDER"; sleep 0.05' "$0""#;
+
+/// `etcdctl lock NAME`, whose command runs `script` with `name` as its `$0`.
+fn etcdctl_lock(etcd: &Etcd, dir: &Path, lock: &str, script: &str, name: &str) -> Child {
+    let mut command = etcd.client();
+    command
+        .args(["lock", lock, "--", "sh", "-c", script, name])
+        .env("WITNESS", dir.join("witness"))
+        .env("ORDER", dir.join("order"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("etcdctl")
+}
+
+/// Returns rlock for `job` at `node`, which tells the witness of `dir`.
+fn witnessed(node: &str, dir: &Path) -> Rlock {
+    let path = |name| dir.join(name).to_str().expect("a name").to_owned();
+    rlock("job")
+        .node(node)
+        .env("WITNESS", &path("witness"))
+        .env("ORDER", &path("order"))
+}
+
+/// Waits until the lock has so many entries.
+fn wait_for_entries(etcd: &Etcd, number: usize) {
+    eventually("the line has its entries", || {
+        let keys = etcd.keys();
+        keys.iter().filter(|key| key.starts_with("job/")).count() == number
+    });
+}
+
+/// Whether `etcd` has no entry of a lock, and no lease.
+fn is_clean(etcd: &Etcd) -> bool {
+    let has_entries = etcd.keys().iter().any(|key| key.starts_with("job/"));
+    !has_entries && etcd.ctl(&["lease", "list"]).starts_with("found 0")
+}
+
+#[test]
+fn a_command_runs_under_a_lock_and_nothing_is_left() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let entry = "etcdctl get --prefix job/ --endpoints $0";
+    let endpoint = etcd.endpoint(0);
+    let run = rlock("job")
+        .node(&etcd.url())
+        .args(["--", "sh", "-c", entry, &endpoint])
+        .finish()
+        .code(0)
+        .silent();
+    assert!(run.stdout[0].starts_with("job/"), "{:?}", run.stdout);
+    assert!(run.stdout[1].contains("\"cmd\":\"sh\""), "{:?}", run.stdout);
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn rlock_and_etcdctl_stand_in_one_line_and_their_fences_rise() {
+    let Some(etcd) = Etcd::start(3) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let holder = rlock("job").node(&etcd.url()).hold(HOLD);
+    let mut waiting = Vec::new();
+    let mut others = Vec::new();
+    for place in 0..6 {
+        let name = format!("w{place}");
+        if place % 2 == 0 {
+            others.push(etcdctl_lock(&etcd, dir.path(), "job", ALONE, &name));
+        } else {
+            let words = ["--", "sh", "-c", ALONE, &name];
+            waiting.push(witnessed(&etcd.url(), dir.path()).args(words).spawn());
+        }
+        wait_for_entries(&etcd, place + 2);
+    }
+    drop(holder);
+    for waiter in waiting {
+        waiter.finish().code(0);
+    }
+    for mut other in others {
+        assert!(other.wait().expect("its end").success());
+    }
+    let order = std::fs::read_to_string(dir.path().join("order")).expect("the order");
+    let told: Vec<(&str, u64)> = order
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, fence)| (name, fence.parse().expect("a fence")))
+        .collect();
+    let names: Vec<&str> = told.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["w0", "w1", "w2", "w3", "w4", "w5"]);
+    assert!(told.is_sorted_by(|a, b| a.1 < b.1), "{told:?}");
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn each_keeps_the_other_out() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    // It does not pass its stdin on.
+    let held = r#"while [ ! -e "$ORDER" ]; do sleep 0.01; done"#;
+    let mut other = etcdctl_lock(&etcd, dir.path(), "locks/job", held, "other");
+    eventually("it holds", || {
+        etcd.keys().iter().any(|key| key.starts_with("locks/job/"))
+    });
+    let node = format!("{}/locks", etcd.url());
+    let busy = rlock("job").node(&node).args(["-n"]).sh("true").code(75);
+    busy.said(&[
+        "held by a client that is not rlock: the key locks/job/",
+        "lease ",
+    ]);
+    let seen = rlock_words(["inspect", "job"]).node(&node).finish().code(0);
+    assert!(seen.stdout[1].contains("(not rlock)"), "{:?}", seen.stdout);
+    // No polling: it is woken.
+    let next = rlock("job")
+        .node(&node)
+        .args(["--", "echo", "mine"])
+        .spawn();
+    eventually("it waits", || etcd.keys().len() == 2);
+    std::fs::write(dir.path().join("order"), "").expect("a file");
+    next.finish().code(0).printed(&["mine"]);
+    other.wait().expect("its end");
+    let forced = ["break", "--yes", "--foreign", "job"];
+    etcd.ctl(&["put", "locks/job/mine", "x"]);
+    rlock("job").node(&node).args(["-n"]).sh("true").code(75);
+    rlock_words(forced).node(&node).finish().code(0);
+    rlock("job").node(&node).args(["-n"]).sh("true").code(0);
+}
+
+#[test]
+fn readers_share_the_lock_and_keep_writers_out() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let reader = |words: &str| rlock("job").node(&etcd.url()).args(["-s"]).hold(words);
+    let (one, two) = (reader(HOLD), reader(HOLD));
+    let writer = rlock("job")
+        .node(&etcd.url())
+        .args(["-n"])
+        .sh("true")
+        .code(75);
+    writer.said(&["held shared by"]);
+    let writer = rlock("job").node(&etcd.url()).args(["--", "true"]).spawn();
+    wait_for_entries(&etcd, 3);
+    // The writer keeps later readers out.
+    rlock("job")
+        .node(&etcd.url())
+        .args(["-s", "-n"])
+        .sh("true")
+        .code(75);
+    drop((one, two));
+    writer.finish().code(0);
+}
+
+#[test]
+fn scripts_take_renew_check_and_release_a_lock() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let words = |words: &[&str]| {
+        rlock_words(words.iter().copied())
+            .node(&etcd.url())
+            .finish()
+    };
+    let token = words(&["acquire", "-k", "job", "--ttl", "10s"])
+        .code(0)
+        .stdout
+        .remove(0);
+    let held = ["-k", "job", "--token", &token];
+    let of = |command: &'static str, more: &[&str]| words(&[&[command], &held[..], more].concat());
+    of("check", &["--for", "5s"]).code(0);
+    of("check", &["--for", "11s"]).code(1);
+    of("renew", &[]).code(0);
+    of("renew", &["--ttl", "1m"])
+        .code(78)
+        .said(&["cannot be made longer"]);
+    let busy = rlock("job")
+        .node(&etcd.url())
+        .args(["-n"])
+        .sh("true")
+        .code(75);
+    busy.said(&["taken with acquire"]);
+    let listed = words(&["inspect"]).code(0);
+    assert!(listed.stdout[1].starts_with("job"), "{:?}", listed.stdout);
+    of("release", &[]).code(0);
+    of("release", &[]).code(1);
+    of("check", &[]).code(1);
+}
+
+#[test]
+fn a_success_keeps_the_next_run_from_running_until_it_is_broken() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let run = || {
+        rlock("job")
+            .node(&etcd.url())
+            .args(["--once", "1h"])
+            .sh("echo ran")
+            .code(0)
+    };
+    run().printed(&["ran"]);
+    run().printed(&[]);
+    let forgotten = ["break", "--yes", "job"];
+    rlock_words(forgotten).node(&etcd.url()).finish().code(0);
+    run().printed(&["ran"]);
+}
+
+#[test]
+fn a_lock_stays_when_its_command_has_ended() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let parked = ["--hold-at-least", "2s", "--", "true"];
+    rlock("job").node(&etcd.url()).args(parked).finish().code(0);
+    let busy = rlock("job")
+        .node(&etcd.url())
+        .args(["-n"])
+        .sh("true")
+        .code(75);
+    busy.said(&["parked by"]);
+    rlock("job").node(&etcd.url()).sh("true").code(0);
+}
+
+#[test]
+fn a_lock_that_is_broken_is_given_back_once_its_command_is_dead() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    for command in [
+        &["break", "--yes", "job"][..],
+        &["break", "--yes", "--now", "job"],
+    ] {
+        let mut job = rlock("job").node(&etcd.url()).hold("echo ready; sleep 60");
+        rlock_words(command).node(&etcd.url()).finish().code(0);
+        job.wait_until_told("job");
+        job.finish().code(79);
+        eventually("nothing is left", || is_clean(&etcd));
+    }
+}
+
+#[test]
+fn what_etcd_lacks_is_refused_before_it_is_asked() {
+    for (words, why) in [
+        (&["--slots", "2"][..], "etcd has no recipe for slots"),
+        (&["--supersede"], "first come, first served"),
+        (&["--wait-replicas", "1"], "--wait-replicas is for Redis"),
+        (&["--fsync"], "--fsync is for Redis"),
+        (&["--as", "redisson"], "--as redisson is for Redis"),
+        (&["--restart-guard", "5s"], "forget nothing"),
+        (&["--node", "redis://h"], "has a quorum of its own"),
+    ] {
+        let run = rlock("job").node("etcd://127.0.0.1:1").args(words);
+        run.sh("true").code(64).said(&[why]);
+    }
+}
+
+#[test]
+fn doctor_tells_of_the_members() {
+    let Some(mut etcd) = Etcd::start(3) else {
+        return;
+    };
+    let doctor = |node: String| rlock_words(["doctor"]).node(&node).finish();
+    let told = doctor(etcd.url()).code(1).stdout.join("\n");
+    assert_eq!(told.matches("member ").count(), 3, "{told}");
+    assert_eq!(told.matches(", leads").count(), 1, "{told}");
+    let one = doctor(etcd.url_of(0)).stdout.join("\n");
+    assert!(one.contains("names one of 3 members"), "{one}");
+    etcd.kill(1);
+    let two = doctor(etcd.url()).stdout.join("\n");
+    assert!(two.contains("cannot connect"), "{two}");
+}
+
+/// A lease that ends in no test.
+const LONG: [&str; 2] = ["--ttl", "5m"];
+
+#[test]
+fn the_guard_gives_the_lock_back_when_rlock_is_killed() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let job = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
+    job.signal(Signal::SIGKILL);
+    eventually("nothing is left", || is_clean(&etcd));
+    drop(job);
+    // So it is with a waiter, whose place would keep others out.
+    let job = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
+    let waiter = rlock("job")
+        .node(&etcd.url())
+        .args(LONG)
+        .args(["--", "true"])
+        .spawn();
+    wait_for_entries(&etcd, 2);
+    waiter.signal(Signal::SIGKILL);
+    wait_for_entries(&etcd, 1);
+    drop(job);
+}
+
+#[test]
+fn a_waiter_that_gives_up_leaves_no_place() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let job = rlock("job").node(&etcd.url()).hold(HOLD);
+    rlock("job")
+        .node(&etcd.url())
+        .args(["--wait", "300ms"])
+        .sh("true")
+        .code(75);
+    wait_for_entries(&etcd, 1);
+    let waiter = rlock("job").node(&etcd.url()).args(["--", "true"]).spawn();
+    wait_for_entries(&etcd, 2);
+    waiter.signal(Signal::SIGTERM);
+    assert!(!waiter.finish().exited_with(0));
+    wait_for_entries(&etcd, 1);
+    drop(job);
+    let soon = Duration::from_secs(5);
+    rlock("job")
+        .node(&etcd.url())
+        .sh("true")
+        .code(0)
+        .within(soon);
+}
