@@ -147,6 +147,11 @@ fn a_wrong_file_is_78_with_its_line_and_no_node_is_asked() {
         ("ca = 'ca.pem'", 3, &["ca", "absolute path"]),
         ("profile = 'p'", 3, &["unknown name profile"]),
         (
+            "\"redis://u:hunter2@h\" = 1",
+            3,
+            &["unknown name redis://***@h"],
+        ),
+        (
             "no-wait = true\nwait = '5m'",
             3,
             &["--no-wait and --wait contradict"],
