@@ -138,8 +138,8 @@ pub const TABLE: &[(&str, &str)] = &[
     ),
     (
         "79",
-        "the lock was lost and the command was stopped; or it was lost unnoticed and the command had just ended with 0 \
-         (any other code of the command's own is passed on; with --on-lost warn always)",
+        "the lock was lost: the command was stopped, or had just ended with 0. Any other code of its own is passed on, \
+         with --on-lost warn each",
     ),
     ("124", "--max-run is over"),
     (
