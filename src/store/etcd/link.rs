@@ -356,3 +356,163 @@ impl AsyncWrite for Noted {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// Largest reply of these tests.
+    const ROOM: usize = 1024;
+
+    /// A member that answers each call with these headers, this body and these trailers.
+    #[derive(Clone, Default)]
+    struct Scripted {
+        headers: Vec<(&'static str, &'static str)>,
+        body: Vec<u8>,
+        trailers: Vec<(&'static str, &'static str)>,
+    }
+
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = all.iter().map(|(name, value)| {
+            let name = http::HeaderName::from_static(name);
+            (name, HeaderValue::from_static(value))
+        });
+        pairs.collect()
+    }
+
+    /// Calls the member, and returns what it was sent and its answer.
+    fn called(scripted: Scripted, message: &[u8]) -> (Vec<u8>, Result<Vec<u8>, Failed>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (ours, theirs) = duplex(1 << 20);
+            let serving = tokio::spawn(async move {
+                let mut server = h2::server::handshake(theirs).await.unwrap();
+                let (request, mut respond) = server.accept().await.unwrap().unwrap();
+                let (parts, mut body) = request.into_parts();
+                assert_eq!(parts.uri.path(), "/etcdserverpb.KV/Range");
+                assert_eq!(header(&parts.headers, "token"), Some("t"));
+                let answering = async move {
+                    let asked = body.data().await.unwrap().unwrap();
+                    let mut response = Response::new(());
+                    *response.headers_mut() = headers(&scripted.headers);
+                    let is_over = scripted.body.is_empty() && scripted.trailers.is_empty();
+                    let mut send = respond.send_response(response, is_over).unwrap();
+                    if !is_over {
+                        send.send_data(scripted.body.into(), false).unwrap();
+                        send.send_trailers(headers(&scripted.trailers)).unwrap();
+                    }
+                    asked.to_vec()
+                };
+                let asked = answering.await;
+                // Goes on until the client is gone.
+                while server.accept().await.is_some() {}
+                asked
+            });
+            let link = Link::over(Box::new(ours), "h:1", false, ROOM)
+                .await
+                .unwrap();
+            let mut is_written = false;
+            let answer = link
+                .call(
+                    "/etcdserverpb.KV/Range",
+                    Some("t"),
+                    message.to_vec(),
+                    || {
+                        is_written = true;
+                    },
+                )
+                .await;
+            assert!(is_written, "the request is written before its answer comes");
+            drop(link);
+            (serving.await.unwrap(), answer)
+        })
+    }
+
+    #[test]
+    fn a_message_goes_and_comes_behind_its_length() {
+        let scripted = Scripted {
+            body: b"\0\0\0\0\x03abc".to_vec(),
+            trailers: vec![("grpc-status", "0")],
+            ..Scripted::default()
+        };
+        let (asked, answer) = called(scripted, b"key");
+        assert_eq!(asked, b"\0\0\0\0\x03key");
+        assert_eq!(answer.unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_refusal_is_read_from_the_trailers_and_from_the_headers() {
+        let refusal = vec![
+            ("grpc-status", "9"),
+            ("grpc-message", "lease already exists"),
+        ];
+        for scripted in [
+            Scripted {
+                headers: refusal.clone(),
+                ..Scripted::default()
+            },
+            Scripted {
+                trailers: refusal,
+                ..Scripted::default()
+            },
+        ] {
+            match called(scripted, b"").1 {
+                Err(Failed::Refused(status)) => assert!(status.is_lease_known()),
+                answer => panic!("{answer:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_too_long_compressed_or_missing_is_none() {
+        let long = [&b"\0\0\0\x10\0"[..], &[7; 4096]].concat();
+        for (body, told) in [
+            (long, "a reply of over"),
+            (b"\x01\0\0\0\x01a".to_vec(), "a reply of over"),
+            (b"\0\0\0\0\x09abc".to_vec(), "without an answer"),
+        ] {
+            let scripted = Scripted {
+                body,
+                trailers: vec![("grpc-status", "0")],
+                ..Scripted::default()
+            };
+            match called(scripted, b"").1 {
+                Err(Failed::Broken(fault)) => assert!(fault.why.contains(told), "{fault}"),
+                answer => panic!("{answer:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_of_another_kind_is_told_from_one_that_went_away() {
+        for (first, kind) in [
+            (&b"-ERR unknown command\r\n"[..], FaultKind::Unfit),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", FaultKind::Unfit),
+            (b"", FaultKind::Unknown),
+        ] {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let answer = runtime.block_on(async {
+                let (ours, mut theirs) = duplex(1 << 16);
+                let link = Link::over(Box::new(ours), "h:1", false, ROOM)
+                    .await
+                    .unwrap();
+                theirs.write_all(first).await.unwrap();
+                drop(theirs);
+                link.call("/x", None, Vec::new(), || {}).await
+            });
+            match answer {
+                Err(Failed::Broken(fault)) => assert_eq!(fault.kind, kind, "{fault}"),
+                answer => panic!("{answer:?}"),
+            }
+        }
+    }
+}
