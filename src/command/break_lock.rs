@@ -47,6 +47,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let name = name
         .ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
     let key = settings::key(&args.nodes, name)?;
+    reach.store.must_know(&key)?;
     let report = settings::reporter(&key, &args.output);
     if args
         .reason
@@ -324,10 +325,11 @@ impl BreakRequest<'_> {
         looks: &Observations,
     ) -> anyhow::Result<Outcome> {
         let census = looks.census();
+        // Where no look tells how long a lease lasts, it lasts its whole length at most.
         let lefts = census
             .holders()
             .into_iter()
-            .map(|(occupant, _)| census.ttl_of(occupant));
+            .map(|(occupant, _)| census.ttl_of(occupant).or(occupant.lease_length()));
         let left = lefts
             .chain([census.ttl()])
             .flatten()

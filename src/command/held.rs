@@ -35,6 +35,9 @@ pub fn check(args: &CheckArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     if sources.typed("fence") {
         lock.reach.store.needs(Feature::Parking, "--fence")?;
     }
+    if args.at_least.is_some() {
+        lock.reach.store.needs(Feature::TimeLeft, "--for")?;
+    }
     // On this machine alone all locks share one counter, and the fence in the environment came with
     // the token.
     let has_own_fence = lock.reach.store.has(Feature::Parking);

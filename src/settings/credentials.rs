@@ -21,6 +21,8 @@ use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::{address::ZooKeeperAddress, ensemble};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
@@ -91,24 +93,49 @@ pub(super) fn access(
     args: &NodeArgs,
     sources: &Sources,
 ) -> Result<Access, Failure> {
-    let trust = cluster.is_tls.then(|| trust(args)).transpose()?;
-    let user = match (&cluster.user, &cluster.password) {
+    let login = (cluster.user.as_ref(), cluster.password.as_ref());
+    Ok(Access {
+        hosts: cluster.hosts.clone(),
+        user: user(cluster, login, args, sources)?,
+        trust: cluster.is_tls.then(|| trust(args)).transpose()?,
+    })
+}
+
+/// The same of an ensemble of ZooKeeper.
+#[cfg(feature = "zookeeper")]
+pub(super) fn access_to_ensemble(
+    ensemble: &ZooKeeperAddress,
+    args: &NodeArgs,
+    sources: &Sources,
+) -> Result<ensemble::Access, Failure> {
+    let login = (ensemble.user.as_ref(), ensemble.password.as_ref());
+    Ok(ensemble::Access {
+        hosts: ensemble.hosts.clone(),
+        user: user(ensemble, login, args, sources)?,
+        trust: ensemble.is_tls.then(|| trust(args)).transpose()?,
+    })
+}
+
+/// Returns the user of an address that has one, with the password.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn user(
+    address: &impl Display,
+    login: (Option<&String>, Option<&Secret>),
+    args: &NodeArgs,
+    sources: &Sources,
+) -> Result<Option<(String, Secret)>, Failure> {
+    Ok(match login {
         (None, _) => None,
         (Some(user), Some(password)) => Some((user.clone(), password.clone())),
         (Some(user), None) => {
-            let password = OF_ETCD.password(args.password_file.as_deref(), sources)?;
+            let password = OF_USER.password(args.password_file.as_deref(), sources)?;
             let missing = || {
                 config(format!(
-                    "--node {cluster}: its user {user} needs a password; give --password-file or RLOCK_PASSWORD"
+                    "--node {address}: its user {user} needs a password; give --password-file or RLOCK_PASSWORD"
                 ))
             };
             Some((user.clone(), password.ok_or_else(missing)?))
         }
-    };
-    Ok(Access {
-        hosts: cluster.hosts.clone(),
-        user,
-        trust,
     })
 }
 
@@ -169,8 +196,8 @@ const OF_SERVERS: PasswordSources = PasswordSources {
     credential: "rlock.password",
 };
 
-#[cfg(feature = "etcd")]
-const OF_ETCD: PasswordSources = PasswordSources {
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+const OF_USER: PasswordSources = PasswordSources {
     variables: &["RLOCK_PASSWORD"],
     ..OF_SERVERS
 };

@@ -55,12 +55,14 @@ impl HeldLock {
     /// Checks what was typed.
     pub fn new(args: &HeldArgs, sources: &Sources) -> Result<Self, Failure> {
         let key = key(&args.nodes, &args.key)?;
+        let reach = NodeSettings::new(&args.nodes, sources)?;
+        reach.store.must_know(&key)?;
         Ok(Self {
             report: reporter(&key, &args.output),
             key,
             token: args.token,
             is_kept: outer_locks().is_run(args.token),
-            reach: NodeSettings::new(&args.nodes, sources)?,
+            reach,
         })
     }
 }
@@ -97,12 +99,12 @@ impl LockSettings {
             ("--supersede", Feature::Supersede, args.supersede),
             (
                 "--hold-at-least",
-                Feature::Parking,
+                Feature::Remains,
                 !remains.hold_at_least.is_zero(),
             ),
             (
                 "--lock-delay",
-                Feature::Parking,
+                Feature::Remains,
                 !remains.lock_delay.is_zero(),
             ),
             ("--once", Feature::Once, remains.once.is_some()),
@@ -151,6 +153,7 @@ impl LockSettings {
         for (option, feature) in given(&of_servers).chain(given(&of_rlock)) {
             store.needs(feature, option)?;
         }
+        keys.iter().try_for_each(|key| store.must_know(key))?;
         check_remains(remains, &keys, mode, schedule)?;
         let waiting = WaitOptions {
             quorum: Quorum::of(store.count()),

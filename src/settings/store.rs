@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
-use crate::exit::Failure;
+use crate::exit::{Failure, Outcome};
+use crate::lock::key::Key;
 use crate::store::address::{Address, has_scheme, joined};
 #[cfg(feature = "etcd")]
 use crate::store::etcd::{self, EtcdStore, address::EtcdAddress, client::Access};
@@ -13,6 +14,8 @@ use crate::store::examine::{Rights, Role};
 use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::redis::locator::Way;
 use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::{self, ZooKeeperStore, address::ZooKeeperAddress, ensemble};
 use crate::store::{Feature, Store};
 
 /// Most nodes that are accepted.
@@ -25,6 +28,9 @@ pub enum StoreConfig {
     /// A cluster of etcd.
     #[cfg(feature = "etcd")]
     Etcd(Box<(EtcdAddress, Access)>),
+    /// An ensemble of ZooKeeper.
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(Box<(ZooKeeperAddress, ensemble::Access)>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<LocalDir>),
 }
@@ -43,6 +49,11 @@ impl StoreConfig {
             Some(Self::Etcd(mut cluster)) => {
                 cluster.1 = credentials::access(&cluster.0, args, sources)?;
                 Ok(Self::Etcd(cluster))
+            }
+            #[cfg(feature = "zookeeper")]
+            Some(Self::ZooKeeper(mut ensemble)) => {
+                ensemble.1 = credentials::access_to_ensemble(&ensemble.0, args, sources)?;
+                Ok(Self::ZooKeeper(ensemble))
             }
             Some(store) => Ok(store),
         }
@@ -64,6 +75,11 @@ impl StoreConfig {
             Address::Etcd(cluster) => {
                 Some(Self::Etcd(Box::new((cluster.clone(), Access::default()))))
             }
+            #[cfg(feature = "zookeeper")]
+            Address::ZooKeeper(address) => Some(Self::ZooKeeper(Box::new((
+                address.clone(),
+                ensemble::Access::default(),
+            )))),
             Address::Remote(_) => None,
         }
     }
@@ -89,6 +105,12 @@ impl StoreConfig {
                 let store = EtcdStore::new(address, access.clone(), limit);
                 Ok(vec![Box::new(store)])
             }
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(ensemble) => {
+                let (address, access) = &**ensemble;
+                let store = ZooKeeperStore::new(address, access.clone(), limit);
+                Ok(vec![Box::new(store)])
+            }
             Self::Local(dir) => {
                 let store = LocalStore::at(dir.as_ref())
                     .map_err(|fault| Failure::new(fault.kind.into(), fault.why))?;
@@ -103,6 +125,8 @@ impl StoreConfig {
             Self::Servers(ways) => ways.len(),
             #[cfg(feature = "etcd")]
             Self::Etcd(..) => 1,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(..) => 1,
             Self::Local(_) => 1,
         }
     }
@@ -116,6 +140,8 @@ impl StoreConfig {
             }
             #[cfg(feature = "etcd")]
             Self::Etcd(cluster) => cluster.0.to_string(),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(ensemble) => ensemble.0.to_string(),
             Self::Local(_) => String::new(),
         }
     }
@@ -127,7 +153,19 @@ impl StoreConfig {
             Self::Servers(ways) => acl::grant(ways, role, locks).map(Some).map_err(config),
             #[cfg(feature = "etcd")]
             Self::Etcd(cluster) => Ok(Some(etcd::rights(&cluster.0, role, locks))),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(..) => Ok(None),
             Self::Local(_) => Ok(None),
+        }
+    }
+
+    /// Refuses the name of a lock that the store cannot have.
+    pub fn must_know(&self, key: &Key) -> Result<(), Failure> {
+        match self {
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(ensemble) => zookeeper::check_key(&ensemble.0, key)
+                .map_err(|why| Failure::about(key, Outcome::Usage, format!("the name {why}"))),
+            _ => Ok(()),
         }
     }
 
@@ -147,6 +185,8 @@ impl StoreConfig {
             Self::Servers(_) => redis::LACKING,
             #[cfg(feature = "etcd")]
             Self::Etcd(..) => etcd::LACKING,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(..) => zookeeper::LACKING,
             Self::Local(_) => local::LACKING,
         };
         let row = lacking.iter().find(|(lacks, _)| *lacks == feature);
@@ -227,6 +267,10 @@ fn addresses_that_fit(nodes: &[String]) -> Result<Vec<Address>, Failure> {
             return Err(usage(match address {
                 Address::Local(_) => {
                     "--node local is a lock on this machine alone: give no other node"
+                }
+                #[cfg(feature = "zookeeper")]
+                Address::ZooKeeper(_) => {
+                    "--node zookeeper://… has a quorum of its own: give no other node, and all its servers in one address"
                 }
                 _ => {
                     "--node etcd://… has a quorum of its own: give no other node, and all its members in one address"

@@ -11,6 +11,8 @@ use crate::store::etcd::address::EtcdAddress;
 use crate::store::local::LocalDir;
 use crate::store::local::address as local;
 use crate::store::redis::address::{self as redis, Remote, SERVER_PORT};
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::address::ZooKeeperAddress;
 use crate::text::escape;
 
 /// A node's address.
@@ -21,13 +23,16 @@ pub enum Address {
     /// A cluster of etcd.
     #[cfg(feature = "etcd")]
     Etcd(EtcdAddress),
+    /// An ensemble of ZooKeeper.
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(ZooKeeperAddress),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<LocalDir>),
 }
 
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
-                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], host[:port], /path, local or local:/dir[?shared]";
+                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], zookeeper://host,…[/chroot], host[:port], /path, local or local:/dir[?shared]";
 
 /// A kind of address, known by its beginning.
 struct Scheme {
@@ -74,6 +79,17 @@ const SCHEMES: &[Scheme] = &[
         tls: &["rediss-cluster", "valkeys-cluster"],
         separator: OF_URL,
         parse: |rest, is_tls| remote(rest, |rest| redis::cluster(rest, is_tls)),
+        has_hosts: true,
+    },
+    #[cfg(feature = "zookeeper")]
+    Scheme {
+        plain: &["zookeeper", "zk"],
+        tls: &["zookeepers", "zks"],
+        separator: OF_URL,
+        parse: |rest, is_tls| {
+            without_fragment(rest)?;
+            ZooKeeperAddress::parse(rest, is_tls).map(Address::ZooKeeper)
+        },
         has_hosts: true,
     },
     #[cfg(feature = "etcd")]
@@ -164,6 +180,8 @@ impl Address {
             Self::Remote(remote) => Some(remote),
             #[cfg(feature = "etcd")]
             Self::Etcd(_) => None,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(_) => None,
             Self::Local(_) => None,
         }
     }
@@ -174,6 +192,8 @@ impl Address {
             Self::Remote(_) => false,
             #[cfg(feature = "etcd")]
             Self::Etcd(_) => true,
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(_) => true,
             Self::Local(_) => true,
         }
     }
@@ -184,6 +204,8 @@ impl Address {
             Self::Remote(one) => matches!(other, Self::Remote(other) if one.overlaps(other)),
             #[cfg(feature = "etcd")]
             Self::Etcd(one) => matches!(other, Self::Etcd(other) if one.overlaps(other)),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(one) => matches!(other, Self::ZooKeeper(other) if one.overlaps(other)),
             Self::Local(_) => self == other,
         }
     }
@@ -278,6 +300,8 @@ impl fmt::Display for Address {
             Self::Remote(remote) => remote.fmt(f),
             #[cfg(feature = "etcd")]
             Self::Etcd(cluster) => cluster.fmt(f),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(ensemble) => ensemble.fmt(f),
         }
     }
 }
@@ -290,6 +314,8 @@ impl Address {
             Self::Remote(remote) => remote.without_secret().into(),
             #[cfg(feature = "etcd")]
             Self::Etcd(cluster) => cluster.without_secret().into(),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(ensemble) => ensemble.without_secret().into(),
             Self::Local(None) => self.to_string().into(),
         }
     }

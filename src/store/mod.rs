@@ -16,6 +16,8 @@ pub mod examine;
 pub mod local;
 pub mod net;
 pub mod redis;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 use std::os::fd::RawFd;
 use std::pin::Pin;
@@ -182,6 +184,10 @@ pub enum Wakes {
 pub enum Feature {
     /// A lock may outlive the process that took it, and is known by its token.
     Parking,
+    /// A lock may stay for a time when its run has ended.
+    Remains,
+    /// A look tells how long a lease lasts.
+    TimeLeft,
     /// A later waiter may end the earlier ones.
     Supersede,
     /// The last success is recorded, to be skipped by others.

@@ -45,6 +45,7 @@ pub mod stream;
 mod wait;
 mod watched;
 pub mod witness;
+pub mod zookeeper;
 
 pub use certificates::Certificates;
 pub use client::Client;
@@ -60,6 +61,7 @@ pub use server::{LOADS_SLOWLY, Server};
 pub use shared::Shared;
 pub use wait::{LIMIT, eventually, now, until};
 pub use watched::{Sentinel, Watched};
+pub use zookeeper::ZooKeeper;
 
 use std::collections::BTreeSet;
 use std::io::Write;

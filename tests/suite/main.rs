@@ -74,3 +74,4 @@ mod unread;
 mod unscripted;
 mod upkeep;
 mod usage;
+mod zookeeper;

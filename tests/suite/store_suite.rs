@@ -16,6 +16,10 @@ mod sentinel {
     testkit::store_suite!(testkit::store_suite::Sentinel);
 }
 
+mod zookeeper {
+    testkit::store_suite!(testkit::store_suite::ZooKeeper);
+}
+
 mod cluster {
     testkit::store_suite!(testkit::store_suite::Cluster);
 }

@@ -151,9 +151,13 @@ fn row(name: String, cells: [String; 8]) -> Vec<String> {
 
 /// Returns the cells of a holder behind the first.
 fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> [String; 8] {
-    let left = census
-        .ttl_of(occupant)
-        .map_or_else(|| "for ever".to_owned(), brief);
+    let left = match (census.ttl_of(occupant), &occupant.who) {
+        (Some(ttl), _) => brief(ttl),
+        // It has one, and no look tells what is left of it.
+        (None, OccupantKind::InLine(_)) => "?".to_owned(),
+        (None, _) if occupant.lease_length().is_some() => "?".to_owned(),
+        (None, _) => "for ever".to_owned(),
+    };
     match &occupant.who {
         OccupantKind::Holder(token, details) => {
             let fence = census

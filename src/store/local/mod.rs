@@ -63,6 +63,7 @@ const UNWATCHED: Duration = Duration::from_millis(500);
 /// The features that a directory of locks lacks.
 pub const LACKING: Lacking = &[
     (Feature::Parking, ENDS_WITH_US),
+    (Feature::Remains, ENDS_WITH_US),
     (Feature::Supersede, ENDS_WITH_US),
     (Feature::Once, ENDS_WITH_US),
     (Feature::Copies, ENDS_WITH_US),

@@ -41,7 +41,11 @@ impl World for EtcdWorld {
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         match feature {
-            Feature::Leases | Feature::Line | Feature::TakingAway | Feature::Servers => None,
+            Feature::Leases
+            | Feature::Line
+            | Feature::TakingAway
+            | Feature::TimeLeft
+            | Feature::Servers => None,
             Feature::Superseding => Some("etcd: the order of the line is that of arrival"),
             Feature::Healing => Some("etcd: a lock that is gone is not set again"),
             Feature::Records => Some("etcd: no run is recorded but a success"),

@@ -398,7 +398,11 @@ impl World for Memory {
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         match feature {
-            Feature::Leases | Feature::Line | Feature::Slots | Feature::LongerLeases => None,
+            Feature::Leases
+            | Feature::Line
+            | Feature::Slots
+            | Feature::LongerLeases
+            | Feature::TimeLeft => None,
             Feature::Superseding => Some("memory: the order of the line is that of arrival"),
             Feature::Healing => Some("memory: a lock that is gone is not set again"),
             Feature::TakingAway => Some("memory: no lock is taken from its session"),

@@ -14,6 +14,7 @@ mod memory;
 mod redis;
 pub mod scenarios;
 mod wire;
+mod zookeeper;
 
 use std::any::Any;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub use local::Local;
 pub use memory::Memory;
 pub use redis::{Cluster, Redis, Sentinel};
 pub use wire::Wire;
+pub use zookeeper::ZooKeeper;
 
 use crate::skipped;
 
@@ -112,6 +114,8 @@ pub enum Feature {
     Slots,
     /// A renewal may ask for a longer lease than the grant has.
     LongerLeases,
+    /// A look tells how long a lease lasts.
+    TimeLeft,
     /// There are servers, which hang and restart, and a network.
     Servers,
 }

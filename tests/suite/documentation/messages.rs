@@ -103,6 +103,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/redis/examine.rs", &[], "doctor"),
     ("store/redis/acl.rs", &[], "doctor"),
     ("store/etcd/examine.rs", &[], "doctor"),
+    ("store/zookeeper/examine.rs", &[], "doctor"),
     ("store/etcd/mod.rs", &["rights"], "doctor"),
     // Parts of a message that is explained, or of a holder's description.
     (
@@ -123,6 +124,11 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         "a holder",
     ),
     ("store/etcd/names.rs", &["described"], "a holder"),
+    (
+        "store/zookeeper/visit.rs",
+        &["occupant", "breaker"],
+        "a holder",
+    ),
     ("report/failures.rs", &["partly_covered", "whose"], "a part"),
     ("report/status_text.rs", &["asked_for", "line"], "a part"),
     ("settings/store.rs", &["no_node"], "a part"),

@@ -52,6 +52,9 @@ pub async fn a_renewal_extends_the_grant(place: &Place<'_>) {
         until >= long.end(sent) && until <= long.end(answered),
         "{until:?}"
     );
+    if place.lacks(Feature::TimeLeft) {
+        return;
+    }
     let seen = place.client().looks().await;
     let left = seen.occupant().expect("a holder").ttl.expect("an end");
     assert!(left > MIDDLE && left <= long.ttl(), "{left:?}");
@@ -71,14 +74,11 @@ pub async fn a_renewal_by_another_token_extends_nothing(place: &Place<'_>) {
         matches!(renewal, Renewal::NotOurs(Revoked::TakenOver, _, _)),
         "{renewal:?}"
     );
-    let left = other
-        .looks()
-        .await
-        .occupant()
-        .expect("a holder")
-        .ttl
-        .expect("an end");
-    assert!(left <= MIDDLE, "{left:?}");
+    if !place.lacks(Feature::TimeLeft) {
+        let seen = other.looks().await;
+        let left = seen.occupant().expect("a holder").ttl.expect("an end");
+        assert!(left <= MIDDLE, "{left:?}");
+    }
     other.meets(&holder).await;
 }
 

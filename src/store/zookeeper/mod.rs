@@ -1,0 +1,390 @@
+//! A lock in a ZooKeeper ensemble, in one line with Curator's and kazoo's locks at its path.
+//!
+//! 1. A lock is a line of znodes (`line`), each of which ends with the session of its client. A
+//!    place in the line becomes the lock.
+//! 2. Each lock has a session of its own, which `place` keeps and proves, over one connection
+//!    (`wire`) to one server of the ensemble (`ensemble`).
+//! 3. `visit` looks at a lock, and changes entries of other clients.
+//!
+//! An answered ping proves nothing: a follower that is cut off from its leader answers pings. So a
+//! tenure counts from an exchange that the leader took part in (docs/zookeeper.md, The lease).
+
+pub mod address;
+pub mod ensemble;
+mod examine;
+mod jute;
+mod line;
+mod path;
+mod place;
+mod visit;
+mod wire;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::address::ZooKeeperAddress;
+use self::ensemble::{Access, Dial, Ensemble};
+use self::path::LockPath;
+use self::place::{Command, Keeper};
+use super::{
+    Answer, Claim, Denied, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
+    Pending, Plan, Queue, QueueAction, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,
+    Wakes,
+};
+use crate::clock;
+use crate::lock::key::Key;
+use crate::lock::lease::Revoked;
+use crate::lock::messages::Observation;
+use crate::lock::queue::Waiter;
+use crate::lock::schedule::Term;
+use crate::lock::token::Token;
+use crate::text::duration;
+
+/// The features that ZooKeeper lacks, so far.
+pub const LACKING: Lacking = &[
+    (
+        Feature::Slots,
+        "needs Redis or local: slots in ZooKeeper are not built yet",
+    ),
+    (
+        Feature::Remains,
+        "needs Redis or etcd: a lock in ZooKeeper ends with its session",
+    ),
+    (
+        Feature::TimeLeft,
+        "needs Redis or etcd: ZooKeeper does not tell how long a session has; use renew",
+    ),
+    (
+        Feature::Supersede,
+        "needs Redis: a line in ZooKeeper is first come, first served",
+    ),
+    (
+        Feature::Once,
+        "needs Redis or etcd: no success is kept in ZooKeeper yet",
+    ),
+    (Feature::Listing, "needs Redis or etcd: name the locks"),
+    (Feature::Copies, FOR_REDIS),
+    (Feature::OtherForms, FOR_REDIS),
+    (
+        Feature::RestartGuard,
+        "is for Redis: the servers of an ensemble forget nothing",
+    ),
+];
+
+const FOR_REDIS: &str = "is for Redis";
+
+/// An ensemble.
+pub struct ZooKeeperStore {
+    name: String,
+    address: ZooKeeperAddress,
+    ensemble: Arc<Ensemble>,
+}
+
+impl ZooKeeperStore {
+    /// An ensemble that is connected to when it is first asked. Each exchange takes `limit` at
+    /// most.
+    pub fn new(address: &ZooKeeperAddress, access: Access, limit: Duration) -> Self {
+        let dial = ensemble::dial(access.trust.as_ref());
+        Self::over(address, access, dial, limit)
+    }
+
+    /// The same, over streams that `dial` opens.
+    pub fn over(address: &ZooKeeperAddress, access: Access, dial: Dial, limit: Duration) -> Self {
+        Self {
+            name: address.to_string(),
+            address: address.clone(),
+            ensemble: Arc::new(Ensemble::new(access, dial, limit)),
+        }
+    }
+}
+
+/// Checks the name of a lock at `address`. Errors are for people.
+pub fn check_key(address: &ZooKeeperAddress, key: &Key) -> Result<(), String> {
+    LockPath::of(&address.chroot, key).map(drop)
+}
+
+impl Store for ZooKeeperStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, key: &Key) -> Box<dyn Node> {
+        Box::new(ZooKeeperNode {
+            name: self.name.clone(),
+            path: LockPath::of(&self.address.chroot, key),
+            ensemble: Arc::clone(&self.ensemble),
+            shared: Arc::default(),
+            commands: Mutex::default(),
+        })
+    }
+
+    fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>> {
+        let (ensemble, address) = (Arc::clone(&self.ensemble), self.address.clone());
+        let plan = plan.clone();
+        Box::pin(async move { examine::examination(&ensemble, &address, &plan).await })
+    }
+}
+
+/// State that a node and its keeper share.
+#[derive(Default)]
+struct Shared {
+    hints: Mutex<VecDeque<Hint>>,
+    /// Changes with each hint, and with `unwritten`.
+    changed: watch::Sender<()>,
+    /// Number of releases that the kernel has not got yet.
+    unwritten: Mutex<usize>,
+    /// Whether the server tells the waiter or the holder when it is to ask again.
+    wakes: AtomicBool,
+}
+
+impl Shared {
+    fn tell(&self, hint: Hint) {
+        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
+        hints.push_back(hint);
+        drop(hints);
+        self.changed.send_replace(());
+    }
+
+    fn hint(&self) -> Option<Hint> {
+        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
+        hints.pop_front()
+    }
+
+    fn is_written(&self) -> bool {
+        *self
+            .unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            == 0
+    }
+}
+
+/// A release that the kernel is to get, counted until it is dropped.
+struct Unwritten(Arc<Shared>);
+
+impl Unwritten {
+    fn of(shared: &Arc<Shared>) -> Self {
+        *shared
+            .unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) += 1;
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        *self
+            .0
+            .unwritten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.changed.send_replace(());
+    }
+}
+
+/// A lock of an ensemble.
+struct ZooKeeperNode {
+    name: String,
+    path: Result<LockPath, String>,
+    ensemble: Arc<Ensemble>,
+    shared: Arc<Shared>,
+    /// To the keeper of the place, from the first command on.
+    commands: Mutex<Option<mpsc::UnboundedSender<Command>>>,
+}
+
+impl ZooKeeperNode {
+    /// Sends the keeper a command, and returns its reply. It is on its way when this returns.
+    fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Pending<Result<T, Fault>> {
+        let (reply, answer) = oneshot::channel();
+        let path = match &self.path {
+            Ok(path) => path.clone(),
+            Err(why) => return ready(Err(unfit_name(why))),
+        };
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let sender = commands.get_or_insert_with(|| {
+            let (sender, inbox) = mpsc::unbounded_channel();
+            let keeper = Keeper::new(Arc::clone(&self.ensemble), path, Arc::clone(&self.shared));
+            tokio::spawn(keeper.run(inbox));
+            sender
+        });
+        // The keeper lives as long as the runtime.
+        let _ = sender.send(command(reply));
+        let limit = self.ensemble.limit();
+        // The keeper answers no more once the limit is over, or a release has come.
+        Box::pin(async move { answer.await.map_err(|_| Fault::timeout(limit)) })
+    }
+
+    /// Begins a visit, whose outcome may be waited for or not.
+    fn visit<T: Send + 'static>(
+        &self,
+        visit: impl FnOnce(
+            Arc<Ensemble>,
+            LockPath,
+        ) -> futures_util::future::BoxFuture<'static, Result<T, Fault>>,
+    ) -> Pending<Result<T, Fault>> {
+        let path = match &self.path {
+            Ok(path) => path.clone(),
+            Err(why) => return ready(Err(unfit_name(why))),
+        };
+        let limit = self.ensemble.limit();
+        let visit = visit(Arc::clone(&self.ensemble), path);
+        let task = tokio::spawn(async move {
+            let visited = clock::until(clock::now() + limit, visit).await;
+            visited.unwrap_or_else(|| Err(Fault::timeout(limit)))
+        });
+        Box::pin(async move {
+            let ended = |_| Err(Fault::timeout(limit));
+            task.await.unwrap_or_else(ended)
+        })
+    }
+}
+
+impl Node for ZooKeeperNode {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Claim) -> Pending<Answer> {
+        let answer = self.ask(|reply| Command::Acquire(Box::new(claim.clone()), reply));
+        Box::pin(async move {
+            answer
+                .await
+                .unwrap_or_else(|fault| Vote::Failed(fault).into())
+        })
+    }
+
+    fn keep(&self, keep: &Keep) -> Pending<Renewal> {
+        let renewal = self.ask(|reply| Command::Keep(keep.token, keep.term, reply));
+        Box::pin(async move { renewal.await.unwrap_or_else(Renewal::Failed) })
+    }
+
+    fn look(&self, look: Look) -> Pending<Result<Observation, Fault>> {
+        self.visit(move |ensemble, path| {
+            Box::pin(async move { visit::look(&ensemble, &path, look).await })
+        })
+    }
+
+    fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
+        let how = visit::Taking::of(how);
+        let unwritten = Unwritten::of(&self.shared);
+        self.visit(move |ensemble, path| {
+            Box::pin(async move {
+                let _unwritten = unwritten;
+                visit::take_away(&ensemble, &path, &how?).await
+            })
+        })
+    }
+
+    fn release(&self, release: &Release) -> Pending<ReleaseReply> {
+        // The token is the place's, so an attempt that failed has left nothing else.
+        if matches!(release.queue, QueueAction::Keep(_)) {
+            return ready(ReleaseReply::NotOurs(Revoked::Missing));
+        }
+        let (token, unwritten) = (release.token, Unwritten::of(&self.shared));
+        let released = self.ask(|reply| Command::Release(token, unwritten, reply));
+        Box::pin(async move { released.await.unwrap_or_else(ReleaseReply::Failed) })
+    }
+
+    fn next(&self) -> Pending<Hint> {
+        let shared = Arc::clone(&self.shared);
+        let mut changed = shared.changed.subscribe();
+        Box::pin(async move {
+            loop {
+                if let Some(hint) = shared.hint() {
+                    return hint;
+                }
+                let _ = changed.changed().await;
+            }
+        })
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+
+    fn settled(&self, limit: Duration) -> Pending<bool> {
+        let shared = Arc::clone(&self.shared);
+        let mut changed = shared.changed.subscribe();
+        Box::pin(async move {
+            let written = async {
+                while !shared.is_written() {
+                    let _ = changed.changed().await;
+                }
+            };
+            clock::until(clock::now() + limit, written).await.is_some()
+        })
+    }
+}
+
+impl Queue for ZooKeeperNode {
+    fn leave(&self, _waiter: &Waiter) -> Pending<()> {
+        let unwritten = Unwritten::of(&self.shared);
+        let left = self.ask(|reply| Command::Leave(unwritten, reply));
+        Box::pin(async move { drop(left.await) })
+    }
+
+    fn becomes_the_lock(&self) -> bool {
+        true
+    }
+
+    fn listen(&self, token: Token) {
+        drop(self.ask(|reply| Command::Listen(token, reply)));
+    }
+
+    fn wakes(&self) -> Wakes {
+        if self.shared.wakes.load(Ordering::Relaxed) {
+            Wakes::Yes
+        } else {
+            Wakes::No
+        }
+    }
+}
+
+fn ready<T: 'static>(value: T) -> Pending<T> {
+    Box::pin(std::future::ready(value))
+}
+
+/// The fault of a name that no znode can have.
+fn unfit_name(why: &str) -> Fault {
+    Fault::unfit(format!("the name {why}"), "choose another one")
+}
+
+/// The fault of an error's code.
+fn refused(code: i32) -> Fault {
+    use jute::error::{AUTH_FAILED, NO_AUTH, NO_NODE, SESSION_EXPIRED};
+    match code {
+        NO_AUTH => Fault::denied(
+            Denied::Key,
+            "NoAuth: the lock's znode does not allow this user to use it",
+            "give the user the rights cdrwa on the lock's znode and on the one above it",
+        ),
+        AUTH_FAILED => Fault::denied(
+            Denied::Login,
+            "AuthFailed: the server refuses the user and the password",
+            "give the right user and password, as in zookeeper://user@host and --password-file",
+        ),
+        SESSION_EXPIRED => Fault::new(FaultKind::Unavailable, "the session is over"),
+        NO_NODE => Fault::new(
+            FaultKind::Unavailable,
+            "the lock's znode was deleted meanwhile",
+        ),
+        _ => Fault::new(FaultKind::Unavailable, format!("ZooKeeper's error {code}")),
+    }
+}
+
+/// The fault of an ensemble whose sessions are too short.
+fn unfit_session(longest: Duration, term: Term) -> Fault {
+    let (longest, needed) = (duration::show(longest), duration::show(term.ttl()));
+    Fault::unfit(
+        format!("its longest session is {longest}, and the lock needs {needed}"),
+        "give a shorter --ttl, or raise maxSessionTimeout",
+    )
+}

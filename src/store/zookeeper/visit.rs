@@ -1,0 +1,379 @@
+//! Visits to a lock with a session of their own: looks, and changes of other clients' entries.
+//!
+//! A session begins with a committed transaction, which its server has applied before it answers
+//! what follows. So a look is as new as its request.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::ensemble::{Ensemble, Visit};
+use super::jute::{ANY_VERSION, Operation, Request, Session, Stat, error};
+use super::line::{Line, Party};
+use super::path::LockPath;
+use super::refused;
+use super::wire::Wire;
+use crate::clock;
+use crate::lock::blocker::Blocker;
+use crate::lock::details::{Breaker, Details};
+use crate::lock::fence::Fence;
+use crate::lock::lease::Revoked;
+use crate::lock::messages::Observation;
+use crate::lock::mode::Mode;
+use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind, RawValue, Seat};
+use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::token::Token;
+use crate::store::{Fault, FaultKind, Look, TakeAway};
+use crate::text::escape;
+
+/// Most holders that a look tells.
+const MOST_HOLDERS: usize = 1000;
+
+/// The data by which a client of Curator asks a holder to give its lock up (`Revoker.java`).
+const REVOKE: &[u8] = b"__REVOKE__";
+
+/// Returns the data of an rlock's second entry: its waiter, and the session's password for the
+/// process that renews a lock which none keeps.
+pub(super) fn second(waiter: Option<&str>, password: &[u8]) -> String {
+    let mut text = format!("{}\n", waiter.unwrap_or_default());
+    for byte in password {
+        // A text takes all that is written.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Reads what [`second`] writes.
+fn read_second(data: &[u8]) -> (Option<Waiter>, Vec<u8>) {
+    let text = std::str::from_utf8(data).unwrap_or_default();
+    let (waiter, password) = text.split_once('\n').unwrap_or_default();
+    let byte = |at: usize| u8::from_str_radix(password.get(2 * at..2 * at + 2)?, 16).ok();
+    let password = (0..password.len() / 2)
+        .map(byte)
+        .collect::<Option<Vec<u8>>>();
+    (waiter.parse().ok(), password.unwrap_or_default())
+}
+
+/// Returns the user that broke the lock, if the data of its first entry says so.
+pub(super) fn breaker(data: &[u8]) -> Option<Breaker> {
+    if data == REVOKE {
+        return Some("a client of Curator".into());
+    }
+    Occupant::from(raw(data)).holder()?.1.broken.clone()
+}
+
+fn raw(data: &[u8]) -> RawValue {
+    RawValue {
+        kind: "string".to_owned(),
+        length: data.len() as u64,
+        head: data.to_vec(),
+        ttl: None,
+    }
+}
+
+/// Returns the client whose first entry has these data.
+fn occupant(party: &Party, data: &[u8], stat: Stat) -> Occupant {
+    let known = Occupant::from(raw(data));
+    let is_rlock = party.is_rlocks() && known.holder().is_some();
+    let mut occupant = if is_rlock {
+        known
+    } else {
+        let entry = escape::short(party.first());
+        let who = format!("the entry {entry} of session 0x{:x}", stat.owner);
+        Occupant::new(OccupantKind::InLine(who), None)
+    };
+    occupant.seat = Seat {
+        index: 0,
+        fence: Fence::new(stat.czxid),
+    };
+    occupant
+}
+
+/// Reads the data of entries; `None` of those that are gone.
+async fn read_all(
+    wire: &mut Wire,
+    path: &LockPath,
+    names: &[&str],
+) -> Result<Vec<Option<(Vec<u8>, Stat)>>, Fault> {
+    let ask = |name: &&str| Request::Data(path.child(name), false);
+    let xids: Vec<i32> = names.iter().map(|name| wire.queue(&ask(name))).collect();
+    let mut all = Vec::with_capacity(names.len());
+    for xid in xids {
+        all.push(match wire.reply(xid).await?.data()? {
+            Ok(told) => Some(told),
+            Err(error::NO_NODE) => None,
+            Err(code) => return Err(refused(code)),
+        });
+    }
+    Ok(all)
+}
+
+/// Returns the holder of a lock whose line this is, of several one that is among `outer`. `None` if
+/// it is gone.
+pub(super) async fn blocker(
+    wire: &mut Wire,
+    path: &LockPath,
+    line: &Line,
+    outer: &[Token],
+) -> Result<Option<Blocker>, Fault> {
+    let holders = &line.0[..line.holders()];
+    let is_outer = |party: &&Party| party.token.is_some_and(|token| outer.contains(&token));
+    let Some(party) = holders.iter().find(is_outer).or(holders.first()) else {
+        return Ok(None);
+    };
+    let Some((data, stat)) = read_all(wire, path, &[party.first()]).await?.remove(0) else {
+        return Ok(None);
+    };
+    let occupant = occupant(party, &data, stat);
+    let members = occupant
+        .holder()
+        .filter(|_| line.is_shared())
+        .map(|(token, details)| Members {
+            marker: marker(details),
+            count: holders.len() as u64,
+            shown: Some((token, details.clone())),
+        });
+    let occupant = members.map_or(occupant, |members| {
+        Occupant::new(OccupantKind::Members(Box::new(members)), None)
+    });
+    Ok(Some(Blocker::Occupant(occupant)))
+}
+
+fn marker(details: &Details) -> Marker {
+    Marker {
+        mode: details.mode,
+        nodes: details.n,
+        ttl: Duration::from_millis(details.ttl),
+    }
+}
+
+/// Returns the lock's line.
+async fn line(visit: &mut Visit, xid: i32) -> Result<Line, Fault> {
+    match visit.0.reply(xid).await?.children()? {
+        Ok(children) => Ok(Line::of(&children)),
+        Err(error::NO_NODE) => Ok(Line::default()),
+        Err(code) => Err(refused(code)),
+    }
+}
+
+/// Begins a visit. Returns the lock's line.
+async fn begin(ensemble: &Ensemble, path: &LockPath) -> Result<(Visit, Line), Fault> {
+    let (mut visit, xids) = ensemble
+        .visit(&[Request::Children(path.as_str().to_owned())])
+        .await?;
+    let line = line(&mut visit, xids[0]).await?;
+    Ok((visit, line))
+}
+
+/// Looks at the lock.
+pub(super) async fn look(
+    ensemble: &Ensemble,
+    path: &LockPath,
+    look: Look,
+) -> Result<Observation, Fault> {
+    let asked = clock::now();
+    let (mut visit, line) = begin(ensemble, path).await?;
+    let (holding, waiting) = line.0.split_at(line.holders());
+    // The one that is wanted comes first, since not all may be told.
+    let mut told: Vec<&Party> = holding.iter().collect();
+    told.sort_by_key(|party| look.token.is_none() || party.token != look.token);
+    told.truncate(MOST_HOLDERS);
+    let firsts: Vec<&str> = told.iter().map(|party| party.first()).collect();
+    let holders = read_all(&mut visit.0, path, &firsts).await?;
+    let shown = &waiting[..waiting.len().min(look.max_waiters)];
+    let seconds: Vec<&str> = shown
+        .iter()
+        .map(|party| &party.entries[1 % party.entries.len()][..])
+        .collect();
+    let waiters = read_all(&mut visit.0, path, &seconds).await?;
+    visit.end().await;
+    let mut seen = Observation::of_nothing(asked);
+    for (party, data) in told.into_iter().zip(holders) {
+        let Some((data, stat)) = data else { continue };
+        let holder = occupant(party, &data, stat);
+        if holder.holder().is_none() && seen.foreign.is_none() {
+            seen.foreign = Some(handle(party, stat));
+        }
+        seen.fence = seen.fence.max(holder.seat.fence);
+        seen.size += data.len();
+        seen.holders.push(holder);
+    }
+    if line.is_shared() {
+        seen.members = holding.len() as u64;
+    }
+    for (party, data) in shown.iter().zip(waiters) {
+        let Some((data, stat)) = data else { continue };
+        seen.size += data.len();
+        seen.queue.push(Ticket {
+            waiter: read_second(&data)
+                .0
+                .unwrap_or_else(|| stranger(party, stat)),
+            number: stat.czxid,
+            supersedes: None,
+        });
+    }
+    seen.more = waiting.len() > shown.len();
+    Ok(seen)
+}
+
+/// Returns a waiter that is not rlock.
+fn stranger(party: &Party, stat: Stat) -> Waiter {
+    Waiter {
+        id: party.token.unwrap_or_else(Token::fresh).as_uuid(),
+        host: "not-rlock".to_owned(),
+        pid: 0,
+        since: stat.ctime,
+        mode: Mode::Exclusive,
+        user: String::new(),
+        note: None,
+    }
+}
+
+/// Returns what names a foreign entry, and no later one.
+fn handle(party: &Party, stat: Stat) -> RawValue {
+    RawValue {
+        kind: "znode".to_owned(),
+        length: stat.czxid,
+        head: party.entries.join("/").into_bytes(),
+        ttl: None,
+    }
+}
+
+/// A change of another client's entries.
+pub(super) enum Taking {
+    Tombstone(Token, String),
+    Delete(Token),
+    Foreign(RawValue),
+}
+
+impl Taking {
+    pub(super) fn of(how: TakeAway) -> Result<Self, Fault> {
+        Ok(match how {
+            TakeAway::Tombstone(token, tombstone) => Self::Tombstone(token, tombstone.to_owned()),
+            TakeAway::Delete(token, ..) => Self::Delete(token),
+            TakeAway::DeleteForeign(seen) => Self::Foreign(seen.clone()),
+            TakeAway::Forget(_) => {
+                return Err(Fault::new(
+                    FaultKind::Unfit,
+                    "ZooKeeper keeps no record of runs",
+                ));
+            }
+        })
+    }
+}
+
+/// Takes the lock from its holder. `None` if it was done, or how it was not that holder's.
+pub(super) async fn take_away(
+    ensemble: &Ensemble,
+    path: &LockPath,
+    how: &Taking,
+) -> Result<Option<Revoked>, Fault> {
+    let (mut visit, line) = begin(ensemble, path).await?;
+    let holders = &line.0[..line.holders()];
+    let is_meant = |party: &&Party| match how {
+        Taking::Tombstone(token, _) | Taking::Delete(token) => party.token == Some(*token),
+        Taking::Foreign(seen) => party.entries.join("/").as_bytes() == seen.head,
+    };
+    let Some(party) = holders.iter().find(is_meant) else {
+        visit.end().await;
+        return Ok(Some(standing(&line)));
+    };
+    let changes = match how {
+        Taking::Tombstone(_, tombstone) => {
+            let first = path.child(party.first());
+            vec![Operation::Set(
+                first,
+                tombstone.clone().into_bytes(),
+                ANY_VERSION,
+            )]
+        }
+        Taking::Delete(_) => deletions(path, party),
+        Taking::Foreign(seen) => {
+            let told = read_all(&mut visit.0, path, &[party.first()])
+                .await?
+                .remove(0);
+            if told.is_none_or(|(_, stat)| stat.czxid != seen.length) {
+                visit.end().await;
+                return Ok(Some(Revoked::TakenOver));
+            }
+            deletions(path, party)
+        }
+    };
+    change(visit, changes).await
+}
+
+/// Deletes the entries of `token`, whose session may be another process'.
+pub(super) async fn release(
+    ensemble: &Ensemble,
+    path: &LockPath,
+    token: Token,
+) -> Result<Option<Revoked>, Fault> {
+    let (visit, line) = begin(ensemble, path).await?;
+    if let Some(place) = line.place(token) {
+        return change(visit, deletions(path, &line.0[place])).await;
+    }
+    visit.end().await;
+    Ok(Some(standing(&line)))
+}
+
+fn deletions(path: &LockPath, party: &Party) -> Vec<Operation> {
+    let delete = |name: &String| Operation::Delete(path.child(name), ANY_VERSION);
+    party.entries.iter().map(delete).collect()
+}
+
+/// Changes all that is meant, or nothing.
+async fn change(mut visit: Visit, changes: Vec<Operation>) -> Result<Option<Revoked>, Fault> {
+    let xid = visit.0.queue(&Request::Multi(changes));
+    let outcome = visit.0.reply(xid).await?.multi()?;
+    visit.end().await;
+    match outcome {
+        Ok(_) => Ok(None),
+        Err(error::NO_NODE) => Ok(Some(Revoked::Missing)),
+        Err(code) => Err(refused(code)),
+    }
+}
+
+/// How a lock is not that of a party which is not in its line.
+fn standing(line: &Line) -> Revoked {
+    if line.0.is_empty() {
+        Revoked::Missing
+    } else {
+        Revoked::TakenOver
+    }
+}
+
+/// Returns the session of a lock that no process keeps, its entries and its fence.
+pub(super) async fn session_of(
+    ensemble: &Ensemble,
+    path: &LockPath,
+    token: Token,
+) -> Result<Result<(Session, Vec<String>, Fence), Revoked>, Fault> {
+    let (mut visit, line) = begin(ensemble, path).await?;
+    let Some(party) = line
+        .place(token)
+        .map(|place| &line.0[place])
+        .filter(|party| party.is_rlocks())
+    else {
+        visit.end().await;
+        return Ok(Err(standing(&line)));
+    };
+    let told = read_all(&mut visit.0, path, &[party.first(), &party.entries[1]]).await?;
+    visit.end().await;
+    let [Some((first, stat)), Some((second, _))] = &told[..] else {
+        return Ok(Err(Revoked::Missing));
+    };
+    let (known, (_, password)) = (Occupant::from(raw(first)), read_second(second));
+    let (Some((_, details)), Some(fence), false) =
+        (known.holder(), Fence::new(stat.czxid), password.is_empty())
+    else {
+        return Err(Fault::new(
+            FaultKind::Unfit,
+            "its session is known to its run alone, which renews it",
+        ));
+    };
+    let session = Session {
+        id: stat.owner,
+        password,
+        timeout: Duration::from_millis(details.ttl),
+    };
+    Ok(Ok((session, party.entries.clone(), fence)))
+}

@@ -1,0 +1,149 @@
+//! An ensemble of three: a leader that is killed, and a follower that is cut off from it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::ZooKeeper;
+use testkit::zookeeper::{Peer, has_zookeeper};
+
+use super::HOLD;
+use crate::support::{Delay, Proxy, alive, eventually, rlock, rlock_words};
+
+/// A follower keeps clients for ten seconds after it has heard its leader last.
+const OPTIONS: &[&str] = &[
+    "tickTime=500",
+    "initLimit=20",
+    "syncLimit=20",
+    "maxSessionTimeout=60000",
+];
+
+/// Servers, of which the first reaches the others over a line that can be cut.
+struct Ensemble {
+    members: Vec<ZooKeeper>,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Ensemble {
+    /// Starts three servers. The first one follows.
+    fn start() -> Self {
+        let is_cut = Arc::new(AtomicBool::new(false));
+        for _ in 0..3 {
+            let line = |own: usize, _: usize, port: u16| {
+                if own > 0 {
+                    return port;
+                }
+                let is_cut = Arc::clone(&is_cut);
+                let delays = move || {
+                    [(); 2].map(|()| {
+                        let is_cut = Arc::clone(&is_cut);
+                        Box::new(move || {
+                            while is_cut.load(Ordering::Relaxed) {
+                                std::thread::sleep(Duration::from_millis(20));
+                            }
+                            Duration::ZERO
+                        }) as Delay
+                    })
+                };
+                Proxy::open(Ipv4Addr::LOCALHOST, port, delays)
+                    .expect("a proxy")
+                    .port()
+            };
+            let members = ZooKeeper::ensemble(3, OPTIONS, line);
+            if !members[0].leads() {
+                return Self { members, is_cut };
+            }
+        }
+        panic!("the first member leads each time");
+    }
+
+    /// Returns the address of some of the servers.
+    fn url(&self, members: &[usize]) -> String {
+        let hosts = members
+            .iter()
+            .map(|member| format!("127.0.0.1:{}", self.members[*member].port()));
+        format!("zookeeper://{}", hosts.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// The promise. A follower that is cut off from its leader goes on answering pings: kazoo reads
+/// CONNECTED while another client has its lock. An rlock at the same follower kills its command
+/// before.
+#[test]
+fn a_command_is_dead_before_the_lock_of_a_follower_that_is_cut_off_passes_on() {
+    if !has_zookeeper() {
+        return;
+    }
+    let ensemble = Ensemble::start();
+    let port = ensemble.members[0].port();
+    let Some(mut kazoo) = Peer::kazoo(&format!("127.0.0.1:{port}"), Duration::from_secs(4)) else {
+        return;
+    };
+    kazoo.ask("lock mine Lock /kazoo");
+    kazoo.holds("mine");
+    let cut = |name| rlock(name).node(&ensemble.url(&[0])).args(["--ttl", "4s"]);
+    let holder = cut("promise").hold(HOLD);
+    // One that knows the other servers too goes on.
+    let all = rlock("all")
+        .node(&ensemble.url(&[0, 1, 2]))
+        .args(["--ttl", "4s"]);
+    let mut all = all.hold(HOLD);
+    let pid = holder.seen_pids(&["pid"])[0];
+    let after = |name: &str, script: &str| {
+        let other = rlock(name)
+            .node(&ensemble.url(&[1, 2]))
+            .args(["--ttl", "4s"]);
+        other.args(["--", "sh", "-c", script]).spawn()
+    };
+    let mut next = after(
+        "promise",
+        &format!("kill -0 {pid} 2>/dev/null && echo overlap; echo got it"),
+    );
+    let mut of_kazoo = after("kazoo", "echo got it; sleep 2");
+    ensemble.is_cut.store(true, Ordering::Relaxed);
+    of_kazoo.wait_for("got it");
+    assert_eq!(
+        kazoo.ask("state"),
+        "CONNECTED True",
+        "kazoo knows nothing of it"
+    );
+    next.wait_for("got it");
+    assert!(!alive(pid));
+    next.finish().code(0).printed(&["got it"]);
+    holder.finish().code(79);
+    assert!(all.is_running());
+    drop(all.stdin.take());
+    all.finish().code(0);
+    ensemble.is_cut.store(false, Ordering::Relaxed);
+}
+
+#[test]
+fn a_command_does_not_notice_that_the_leader_is_killed() {
+    if !has_zookeeper() {
+        return;
+    }
+    let mut ensemble = Ensemble::start();
+    let url = ensemble.url(&[0, 1, 2]);
+    let mut holder = rlock("leader").node(&url).args(["--ttl", "25s"]).hold(HOLD);
+    let mut waiter = rlock("leader").node(&url).args(["--ttl", "25s"]);
+    waiter = waiter.args(["--wait", "2m", "--", "echo", "next"]);
+    let mut waiter = waiter.spawn();
+    eventually("it waits", || {
+        let seen = rlock_words(["inspect", "leader"]).node(&url).finish();
+        seen.stdout.join("\n").contains(": 1 waits")
+    });
+    let leader = ensemble
+        .members
+        .iter()
+        .position(ZooKeeper::leads)
+        .expect("a leader");
+    ensemble.members[leader].crash();
+    eventually("another one leads", || {
+        ensemble.members.iter().any(ZooKeeper::leads)
+    });
+    drop(holder.stdin.take());
+    holder.finish().code(0);
+    waiter.wait_for("next");
+    waiter.finish().code(0);
+}

@@ -1,0 +1,300 @@
+//! Locks in ZooKeeper (docs/zookeeper.md).
+
+mod ensemble;
+mod peers;
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use testkit::ZooKeeper;
+use testkit::zookeeper::{Peer, has_zookeeper};
+
+use crate::support::{Rlock, Running, Shared, alive, eventually, rlock, rlock_words};
+
+static SHARED: Shared<ZooKeeper> = Shared::new();
+
+/// A command that holds the lock until its stdin ends. It prints its fence and its pid.
+const HOLD: &str = "echo fence $RLOCK_FENCE; echo pid $$; echo ready; read _; true";
+
+/// Lets `test` have a server for itself.
+fn with_server(test: impl FnOnce(&mut ZooKeeper)) {
+    if has_zookeeper() {
+        SHARED.with(|| ZooKeeper::start(&[]), |server| test(server));
+    }
+}
+
+/// Returns `rlock run` for the lock `name`, with a short lease.
+fn run(server: &ZooKeeper, name: &str) -> Rlock {
+    run_for(server, name, "6s")
+}
+
+/// The same with a lease of its own. A busy machine's server may be slow.
+fn run_for(server: &ZooKeeper, name: &str, ttl: &str) -> Rlock {
+    let options = ["--ttl", ttl, "--node-timeout", "1s"];
+    rlock(name).node(&server.url()).args(options)
+}
+
+/// Returns `rlock WORD -k NAME`.
+fn about(server: &ZooKeeper, word: &str, name: &str) -> Rlock {
+    rlock_words([word, "-k", name]).node(&server.url())
+}
+
+/// Returns a client of kazoo, if it is installed.
+fn kazoo(server: &ZooKeeper) -> Option<Peer> {
+    let hosts = format!("127.0.0.1:{}", server.port());
+    Peer::kazoo(&hosts, Duration::from_secs(10))
+}
+
+/// Starts a waiter that does what `script` says, and waits until `inspect` shows as many waiters.
+fn waiter(server: &ZooKeeper, name: &str, count: usize, script: &str) -> Running {
+    let waiter = run(server, name).args(["--", "sh", "-c", script]).spawn();
+    until_waiting(server, name, count);
+    waiter
+}
+
+/// Waits until `inspect` shows as many waiters.
+fn until_waiting(server: &ZooKeeper, name: &str, count: usize) {
+    eventually("the waiter is shown", || {
+        let seen = rlock_words(["inspect", name]).node(&server.url()).finish();
+        let lines = seen.stdout.join("\n");
+        lines.contains(&format!(": {count} wait"))
+    });
+}
+
+#[test]
+fn runs_have_the_lock_one_after_another_and_their_fences_rise() {
+    with_server(|server| {
+        let mut holder = run(server, "order").hold(HOLD);
+        let busy = run(server, "order").args(["-n"]).sh("true").code(75);
+        busy.mentions(&["busy: held by", "running sh"]);
+        let say = "echo fence $RLOCK_FENCE; echo end $(date +%s%N)";
+        let mut waiters: Vec<Running> = (1..=3)
+            .map(|count| waiter(server, "order", count, say))
+            .collect();
+        let mut fences = holder.seen_pids(&["fence"]);
+        drop(holder.stdin.take());
+        holder.finish().code(0);
+        let mut ends = Vec::new();
+        for waiter in &mut waiters {
+            fences.push(waiter.wait_for_pid("fence"));
+            ends.push(waiter.wait_for("end"));
+        }
+        assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+        assert!(ends.is_sorted(), "{ends:?}");
+    });
+}
+
+#[test]
+fn readers_share_the_lock_and_a_writer_waits_for_the_last() {
+    with_server(|server| {
+        let readers = [(); 2].map(|()| run(server, "shared").args(["-s"]).hold(HOLD));
+        let busy = run(server, "shared").args(["-n"]).sh("true").code(75);
+        busy.mentions(&["held shared by"]);
+        let mut writer = waiter(server, "shared", 1, "echo wrote");
+        // Later readers cannot overtake it.
+        run(server, "shared").args(["-n", "-s"]).sh("true").code(75);
+        for mut reader in readers {
+            assert!(writer.is_running());
+            drop(reader.stdin.take());
+            reader.finish().code(0);
+        }
+        writer.wait_for("wrote");
+    });
+}
+
+#[test]
+fn another_process_checks_renews_and_releases_a_lock_that_none_keeps() {
+    with_server(|server| {
+        let acquired = about(server, "acquire", "kept")
+            .args(["--ttl", "3s"])
+            .finish()
+            .code(0);
+        let token = &acquired.stdout[0][..];
+        let of = |word: &str| about(server, word, "kept").args(["--token", token]);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            of("check").finish().code(0);
+            of("renew").finish().code(0);
+            run(server, "kept")
+                .args(["-n"])
+                .sh("true")
+                .code(75)
+                .mentions(&["taken with acquire"]);
+        }
+        of("renew")
+            .args(["--ttl", "1h"])
+            .finish()
+            .code(78)
+            .mentions(&["cannot be made longer"]);
+        of("check")
+            .args(["--for", "1s"])
+            .finish()
+            .code(64)
+            .mentions(&["use renew"]);
+        of("release").finish().code(0);
+        for word in ["check", "renew", "release"] {
+            of(word).finish().code(1);
+        }
+        run(server, "kept").args(["-n"]).sh("true").code(0);
+        // One that is not renewed ends with its session.
+        about(server, "acquire", "kept")
+            .args(["--ttl", "1s"])
+            .finish()
+            .code(0);
+        run(server, "kept").sh("true").code(0);
+    });
+}
+
+#[test]
+fn a_lock_that_is_broken_is_given_back_once_its_command_is_dead() {
+    with_server(|server| {
+        let mut holder = run(server, "broken").hold(HOLD);
+        let pid = holder.seen_pids(&["pid"])[0];
+        let broken = about(server, "break", "broken")
+            .args(["--yes"])
+            .finish()
+            .code(0);
+        broken.mentions(&["its holder released it"]);
+        assert!(!alive(pid));
+        assert!(!holder.is_running() || holder.stdin.is_some());
+        holder.finish().code(79).mentions(&["broke the lock"]);
+        let holder = run(server, "broken").hold(HOLD);
+        about(server, "break", "broken")
+            .args(["--yes", "--now"])
+            .finish()
+            .code(0);
+        holder.finish().code(79);
+        about(server, "break", "broken")
+            .args(["--yes"])
+            .finish()
+            .code(1);
+    });
+}
+
+#[test]
+fn a_lock_whose_entries_are_deleted_by_hand_is_lost_at_once() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        let holder = run_for(server, "deleted", "60s").hold(HOLD);
+        // A holder listens after a second.
+        std::thread::sleep(Duration::from_millis(1500));
+        let begun = Instant::now();
+        kazoo.ask("clear /deleted");
+        eventually("the command is dead", || {
+            !alive(holder.seen_pids(&["pid"])[0])
+        });
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        holder.finish().code(79);
+    });
+}
+
+#[test]
+fn a_run_whose_rlock_is_killed_leaves_no_entry_behind() {
+    with_server(|server| {
+        let holder = run_for(server, "killed", "60s").hold(HOLD);
+        let mut next = waiter(server, "killed", 1, "echo next");
+        let pid = holder.seen_pids(&["pid"])[0];
+        let begun = Instant::now();
+        holder.signal(Signal::SIGKILL);
+        next.wait_for("next");
+        assert!(!alive(pid) && begun.elapsed() < Duration::from_secs(10));
+        // A waiter's guard takes its entry away too.
+        let holder = run_for(server, "killed", "60s").hold(HOLD);
+        let gone = waiter(server, "killed", 1, "true");
+        gone.signal(Signal::SIGKILL);
+        let mut next = run(server, "killed").args(["--", "echo", "next"]).spawn();
+        drop(holder);
+        next.wait_for("next");
+    });
+}
+
+#[test]
+fn a_command_does_not_notice_a_server_that_restarts_in_time() {
+    with_server(|server| {
+        let mut holder = run_for(server, "restart", "20s").hold(HOLD);
+        server.crash();
+        server.come_back();
+        run(server, "restart").args(["-n"]).sh("true").code(75);
+        drop(holder.stdin.take());
+        holder.finish().code(0);
+        // One that returns empty has lost the lock, and the command does not outlive that.
+        let holder = run_for(server, "restart", "20s").hold(HOLD);
+        server.crash();
+        server.forget();
+        server.come_back();
+        holder.finish().code(79);
+    });
+}
+
+#[test]
+fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
+    let nowhere = "zk://127.0.0.1:1/locks";
+    for (options, why) in [
+        (&["--slots", "2"][..], "--slots needs Redis or local"),
+        (&["--supersede"], "first come, first served"),
+        (&["--once", "1h"], "--once needs Redis or etcd"),
+        (&["--hold-at-least", "1m"], "ends with its session"),
+        (&["--lock-delay", "1m"], "ends with its session"),
+        (&["--as", "redisson"], "is for Redis"),
+        (&["--wait-replicas", "1"], "is for Redis"),
+        (&["--fsync"], "is for Redis"),
+        (&["--restart-guard", "1m"], "forget nothing"),
+    ] {
+        let refused = rlock("job").node(nowhere).args(options).sh("true").code(64);
+        refused.said(&[why]);
+    }
+    for name in ["a//b", "a/../b", "x-lock-0000000001"] {
+        rlock(name)
+            .node(nowhere)
+            .sh("true")
+            .code(64)
+            .said(&["the name has"]);
+    }
+    rlock_words(["inspect"])
+        .node(nowhere)
+        .finish()
+        .code(64)
+        .said(&["name the locks"]);
+    rlock("job")
+        .node("zk://a,redis://b")
+        .sh("true")
+        .code(64)
+        .said(&["quorum of its own"]);
+}
+
+#[test]
+fn a_ttl_that_no_session_has_is_refused_and_leaves_nothing() {
+    with_server(|server| {
+        let long = rlock("long")
+            .node(&server.url())
+            .args(["--ttl", "1h"])
+            .sh("true")
+            .code(78);
+        long.said(&["its longest session is 16m40s", "maxSessionTimeout"]);
+        run(server, "long").args(["-n"]).sh("true").code(0);
+        let doctor = rlock_words(["doctor", "--ttl", "1h"])
+            .node(&server.url())
+            .finish()
+            .code(78);
+        assert!(
+            doctor
+                .stdout
+                .join(" ")
+                .contains("its longest session is 16m40s")
+        );
+        let doctor = rlock_words(["doctor", "--try", "-k", "job"])
+            .node(&server.url())
+            .finish();
+        let told = doctor.code(0).stdout.join(" ");
+        assert!(
+            told.contains("standalone") && told.contains("fit to hold locks"),
+            "{told}"
+        );
+    });
+}
