@@ -149,9 +149,18 @@ fn held(node: &Node, names: &Names, now: Instant) -> Vec<(Holder, Instant)> {
     let (Some(Value::SortedSet(leases)), Some(Value::Hash(members))) = (leases, members) else {
         return Vec::new();
     };
+    #[allow(clippy::cast_possible_truncation, reason = "a whole number of ms")]
+    let whole = |end: &f64| *end as i64;
+    // Members' ends were written by a clock that is as far behind as the last of them is too early.
+    let last = leases
+        .members()
+        .last()
+        .map_or(expires, |(end, _)| whole(end));
+    let behind = Some(expires - last)
+        .filter(|early| *early > 1000)
+        .unwrap_or(0);
     let holder = |(end, token): &(f64, Vec<u8>)| {
-        #[allow(clippy::cast_possible_truncation, reason = "a whole number of ms")]
-        let end = *end as i64;
+        let end = whole(end) + behind;
         let (_, entry) = members.iter().find(|(name, _)| name == token)?;
         let index = entry.split(|byte| *byte == b' ').next()?;
         let holder = [token, b" ".as_slice(), index].concat();
