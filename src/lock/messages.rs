@@ -271,7 +271,7 @@ pub struct Answer {
     /// The server that gave it.
     pub server: ServerInfo,
     /// The waiter's place in the queue.
-    pub place: Option<QueuePosition>,
+    pub position: Option<QueuePosition>,
 }
 
 impl From<Vote> for Answer {
@@ -279,7 +279,7 @@ impl From<Vote> for Answer {
         Self {
             vote,
             server: ServerInfo::None,
-            place: None,
+            position: None,
         }
     }
 }

@@ -60,7 +60,7 @@ struct NodeVote {
     /// Why the vote does not count, whatever the answer says.
     discounted: Option<Discount>,
     server: ServerInfo,
-    place: Option<QueuePosition>,
+    position: Option<QueuePosition>,
     /// The node has offered us the turn since it was asked.
     was_offered: bool,
 }
@@ -127,7 +127,7 @@ impl Ballot {
             reply: None,
             discounted: None,
             server: ServerInfo::None,
-            place: None,
+            position: None,
             was_offered: false,
         };
         let votes = (0..quorum.total()).map(|_| open()).collect();
@@ -151,7 +151,7 @@ impl Ballot {
             vote: answer.vote,
         };
         let vote = &mut self.votes[node];
-        (vote.reply, vote.server, vote.place) = (Some(reply), answer.server, answer.place);
+        (vote.reply, vote.server, vote.position) = (Some(reply), answer.server, answer.position);
         self.discount_restarted();
     }
 
@@ -435,7 +435,7 @@ impl Ballot {
         self.votes
             .iter()
             .enumerate()
-            .filter_map(|(node, vote)| Some((node, vote.place.as_ref()?)))
+            .filter_map(|(node, vote)| Some((node, vote.position.as_ref()?)))
     }
 }
 

@@ -201,7 +201,7 @@ impl Lock {
         Answer {
             vote,
             server: ServerInfo::None,
-            place: claim.ticket.map(|_| QueuePosition {
+            position: claim.ticket.map(|_| QueuePosition {
                 rank,
                 now: 0,
                 refused: None,

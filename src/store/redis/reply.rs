@@ -41,11 +41,11 @@ pub fn answer(value: &Value, until: Instant) -> Result<Answer, Fault> {
         let [vote, server, place] = array(value)? else {
             return None;
         };
-        let (vote, place) = (self::vote(vote, until)?, queue_position(place)?);
+        let (vote, position) = (self::vote(vote, until)?, queue_position(place)?);
         Some(Answer {
             vote,
             server: server_info(server)?,
-            place: Some(place),
+            position: Some(position),
         })
     };
     read().ok_or_else(|| garbled(value))

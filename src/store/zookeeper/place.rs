@@ -436,7 +436,7 @@ impl Keeper {
                 return Ok(Answer {
                     vote,
                     server: ServerInfo::None,
-                    place: position,
+                    position,
                 });
             };
             let watched = Request::Data(self.path.child(before.last()), claim.ticket.is_some());
@@ -459,7 +459,7 @@ impl Keeper {
             return Ok(Answer {
                 vote: Vote::Blocked(blocker),
                 server: ServerInfo::None,
-                place: position,
+                position,
             });
         }
         Err(refused(error::NO_NODE))

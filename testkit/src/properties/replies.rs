@@ -121,7 +121,7 @@ fn understood(value: &Value) {
         Ok(Answer {
             vote,
             server,
-            place,
+            position,
         }) => {
             match vote {
                 Vote::Granted { until, .. } => assert_eq!(until, now),
@@ -141,7 +141,7 @@ fn understood(value: &Value) {
             if let ServerInfo::Forbidden(why) = server {
                 is_fit_to_be_shown(&why, LONGEST_MESSAGE);
             }
-            if let Some(why) = place.and_then(|place| place.refused) {
+            if let Some(why) = position.and_then(|position| position.refused) {
                 is_fit_to_be_shown(&why, LONGEST_MESSAGE);
             }
         }

@@ -290,7 +290,7 @@ impl Node for MemoryNode {
         ready(Answer {
             vote,
             server: ServerInfo::None,
-            place: ticket.map(|_| QueuePosition {
+            position: ticket.map(|_| QueuePosition {
                 rank,
                 now: 0,
                 refused: None,

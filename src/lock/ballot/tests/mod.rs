@@ -378,7 +378,7 @@ fn a_node_that_may_not_tell_its_uptime_refuses_us_only_if_the_guard_relies_on_it
             Answer {
                 vote: granted(7),
                 server,
-                place: None,
+                position: None,
             },
             at(1),
         );
@@ -406,7 +406,7 @@ fn a_holder_with_a_longer_lease_makes_a_node_restarted_that_granted_before() {
         Answer {
             vote: granted(7),
             server: identity(40),
-            place: None,
+            position: None,
         },
         at(1),
     );
@@ -459,7 +459,7 @@ fn a_set_that_cannot_hold_the_lock_is_unfit_whatever_the_votes() {
             Answer {
                 vote: granted(7),
                 server,
-                place: None,
+                position: None,
             },
             at(1),
         );
@@ -492,7 +492,7 @@ fn a_node_that_offers_the_turn_after_it_was_blocked_ends_the_waiting_for_others(
 fn a_waiter_enters_at_the_median_of_the_nodes_times() {
     let mut ballot = Ballot::new(Quorum::of(3), rules(RestartGuard::Off));
     for (node, now, rank) in [(0, 900, Some(4)), (1, 5, None), (2, 40, Some(2))] {
-        let place = Some(QueuePosition {
+        let position = Some(QueuePosition {
             rank,
             now,
             refused: (node == 1).then(|| "NOPERM".to_owned()),
@@ -500,7 +500,7 @@ fn a_waiter_enters_at_the_median_of_the_nodes_times() {
         let answer = Answer {
             vote: held_by(&rlock(3)),
             server: ServerInfo::None,
-            place,
+            position,
         };
         ballot.answered(node, at(0), answer, at(1));
     }
@@ -523,7 +523,7 @@ fn a_set_that_waits_for_restarted_nodes_alone_tells_when_a_majority_counts() {
             let answer = Answer {
                 vote: Vote::Restarted,
                 server,
-                place: None,
+                position: None,
             };
             ballot.answered(node, at(0), answer, at(1));
         }

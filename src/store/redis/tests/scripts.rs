@@ -414,7 +414,7 @@ fn a_newcomer_comes_behind_all_others_though_the_clock_was_set_back() {
         let hour_ahead = u64::try_from(wall().0).unwrap() + 3_600_000_000;
         early.ticket.as_mut().unwrap().number = hour_ahead;
         waiter.acquire(&early).await;
-        let told = newcomer.acquire(&claim_of(2)).await.place.unwrap().now;
+        let told = newcomer.acquire(&claim_of(2)).await.position.unwrap().now;
         assert_eq!(told, hour_ahead + 1);
     });
 }
@@ -567,7 +567,7 @@ fn a_user_that_may_not_publish_gets_no_place() {
         grant(&holder, &claim_of(9)).await;
         host.memory().deny(Right::Command("publish".to_owned()));
         let answer = mute.acquire(&waits(1)).await;
-        assert!(answer.place.unwrap().refused.is_some() && host.queue().is_empty());
+        assert!(answer.position.unwrap().refused.is_some() && host.queue().is_empty());
     });
 }
 
