@@ -161,12 +161,14 @@ impl StoreConfig {
 
     /// Refuses the name of a lock that the store cannot have.
     pub fn must_know(&self, key: &Key) -> Result<(), Failure> {
-        match self {
+        let checked: Result<(), String> = match self {
+            #[cfg(feature = "etcd")]
+            Self::Etcd(cluster) => etcd::check_key(&cluster.0, key).map_err(str::to_owned),
             #[cfg(feature = "zookeeper")]
-            Self::ZooKeeper(ensemble) => zookeeper::check_key(&ensemble.0, key)
-                .map_err(|why| Failure::about(key, Outcome::Usage, format!("the name {why}"))),
+            Self::ZooKeeper(ensemble) => zookeeper::check_key(&ensemble.0, key),
             _ => Ok(()),
-        }
+        };
+        checked.map_err(|why| Failure::about(key, Outcome::Usage, format!("the name {why}")))
     }
 
     /// Whether the store has the feature.

@@ -98,6 +98,14 @@ pub fn rights(address: &EtcdAddress, role: Role, locks: Locks) -> Rights {
     }
 }
 
+/// Checks the name of a lock at `address`. Errors are for people.
+pub fn check_key(address: &EtcdAddress, key: &Key) -> Result<(), &'static str> {
+    if Names::new(&address.prefix, key).are_marks() {
+        return Err("begins with rlock:once:, where etcd has the successes of --once");
+    }
+    Ok(())
+}
+
 /// Largest reply, in bytes.
 const REPLY_LIMIT: usize = 2 << 20;
 

@@ -38,6 +38,11 @@ impl Names {
         }
     }
 
+    /// Whether the lock's keys would be among those that tell successes.
+    pub(super) fn are_marks(&self) -> bool {
+        self.folder.starts_with(MARK)
+    }
+
     /// Returns the key of the entry with this lease.
     pub(super) fn entry(&self, mode: Mode, lease: i64) -> Vec<u8> {
         let readers = if mode == Mode::Shared { "read/" } else { "" };
@@ -46,7 +51,7 @@ impl Names {
 
     /// Returns the key of the last success.
     pub(super) fn mark(&self) -> Vec<u8> {
-        format!("{MARK}{}", self.folder.trim_end_matches('/')).into_bytes()
+        format!("{MARK}{}", &self.folder[..self.folder.len() - 1]).into_bytes()
     }
 
     /// Returns all keys of the lock.
@@ -145,8 +150,14 @@ impl Entry {
             head: kv.value.clone(),
             ttl: None,
         };
+        // Another client may have copied the value, and what is done to its token is done to
+        // another key.
+        let is_its = |token| {
+            kv.key
+                .ends_with(format!("/{:x}", lease_of(token)).as_bytes())
+        };
         let holder = match Occupant::from(raw).who {
-            OccupantKind::Holder(token, details) => Some((token, details)),
+            OccupantKind::Holder(token, details) if is_its(token) => Some((token, details)),
             _ => None,
         };
         Self { kv, holder }
@@ -238,6 +249,8 @@ mod tests {
             (b"/locks/job/".to_vec(), b"/locks/job0".to_vec())
         );
         assert_eq!(text(&own.mark()), "rlock:once:/locks/job");
+        let other = Names::new("/locks", &Key::new("", "job/").unwrap());
+        assert_eq!(text(&other.mark()), "rlock:once:/locks/job/");
     }
 
     #[test]
@@ -272,7 +285,7 @@ mod tests {
             supersedes: Some(0),
         };
         let kv = |value| KeyValue {
-            key: b"job/1f".to_vec(),
+            key: names("").entry(Mode::Exclusive, lease_of(token)),
             create_revision: 3,
             value,
             lease: 0x1f,
@@ -286,10 +299,13 @@ mod tests {
         let broken = details.tombstone(token, "ops".into());
         let entry = Entry::new(kv(broken.into_bytes()));
         assert!(entry.holder.unwrap().1.broken.is_some());
-        let foreign = Entry::new(kv(Vec::new()));
-        assert_eq!(
-            foreign.occupant(None).who,
-            OccupantKind::InLine("the key job/1f, lease 1f".to_owned())
-        );
+        for value in [Vec::new(), value(token, &details, None)] {
+            let key = b"job/1f".to_vec();
+            let foreign = Entry::new(KeyValue { key, ..kv(value) });
+            assert_eq!(
+                foreign.occupant(None).who,
+                OccupantKind::InLine("the key job/1f, lease 1f".to_owned())
+            );
+        }
     }
 }

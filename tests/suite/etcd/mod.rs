@@ -208,6 +208,8 @@ fn a_success_keeps_the_next_run_from_running_until_it_is_broken() {
     };
     run().printed(&["ran"]);
     run().printed(&[]);
+    let other = rlock("job/").node(&etcd.url()).args(["--once", "1h"]);
+    other.sh("echo other").code(0).printed(&["other"]);
     let forgotten = ["break", "--yes", "job"];
     rlock_words(forgotten).node(&etcd.url()).finish().code(0);
     run().printed(&["ran"]);
@@ -256,6 +258,10 @@ fn what_etcd_lacks_is_refused_before_it_is_asked() {
         let run = rlock("job").node("etcd://127.0.0.1:1").args(words);
         run.sh("true").code(64).said(&[why]);
     }
+    let mark = rlock("rlock:once:job").node("etcd://127.0.0.1:1");
+    mark.sh("true")
+        .code(64)
+        .said(&["the name begins with rlock:once:"]);
 }
 
 #[test]
