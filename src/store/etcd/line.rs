@@ -70,7 +70,10 @@ impl Lock {
 
     /// Returns when the entry has gone.
     async fn until_gone(&self, next: &Ahead) -> Result<(), Fault> {
-        let mut watch = self.client.watch(&next.next.key, next.revision + 1).await?;
+        let mut watch = self
+            .client
+            .watch(&next.next.key, next.revision.saturating_add(1))
+            .await?;
         while !heard(&mut watch)
             .await?
             .events
@@ -95,7 +98,7 @@ impl Lock {
     }
 
     async fn until_touched(&self, place: &Place) -> Result<(), Fault> {
-        let from = place.created + 1;
+        let from = place.created.saturating_add(1);
         let mut watch = self.client.watch(&place.key, from).await?;
         loop {
             let answer = heard(&mut watch).await?;

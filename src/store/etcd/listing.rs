@@ -3,7 +3,7 @@
 use futures_util::stream;
 
 use super::client::Client;
-use super::rpc::{RangeRequest, SortOrder, SortTarget};
+use super::rpc::{RangeRequest, RangeResponse, SortOrder, SortTarget};
 use crate::lock::key::Key;
 use crate::store::{Fault, Page, Pages};
 
@@ -32,9 +32,10 @@ async fn page(
     from: Vec<u8>,
     end: Vec<u8>,
 ) -> Result<(Page, Option<Vec<u8>>), Fault> {
+    // The empty key is none: the first possible one.
+    let from = if from.is_empty() { vec![0] } else { from };
     let request = RangeRequest {
-        // The empty key is none: the first possible one.
-        key: if from.is_empty() { vec![0] } else { from },
+        key: from.clone(),
         range_end: end,
         limit: PAGE,
         sort_order: SortOrder::Ascend.into(),
@@ -44,8 +45,7 @@ async fn page(
     };
     let reply = client.ask(request).await?;
     let visited = reply.kvs.len() as u64;
-    let last = reply.kvs.last().filter(|_| reply.more);
-    let next = last.map(|kv| [&kv.key[..], b"\0"].concat());
+    let next = next_page(&from, &reply)?;
     let mut keys: Vec<Key> = reply
         .kvs
         .iter()
@@ -58,6 +58,17 @@ async fn page(
         total: None,
     };
     Ok((page, next))
+}
+
+/// Returns where the page behind `reply` begins, which is later than `from`; `None` at the end.
+fn next_page(from: &[u8], reply: &RangeResponse) -> Result<Option<Vec<u8>>, Fault> {
+    let last = reply.kvs.last().filter(|_| reply.more);
+    let next = last.map(|kv| [&kv.key[..], b"\0"].concat());
+    if next.as_ref().is_some_and(|next| **next <= *from) {
+        let why = "its keys do not rise from page to page";
+        return Err(Fault::unfit(why, "write the client port of an etcd"));
+    }
+    Ok(next)
 }
 
 /// Returns the lock that a key is an entry of, if it looks like one: a lease's number behind the
@@ -85,6 +96,23 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::etcd::rpc::KeyValue;
+
+    #[test]
+    fn a_server_that_has_more_of_the_same_keys_for_ever_is_none() {
+        let kvs = vec![KeyValue {
+            key: b"k/1f".to_vec(),
+            ..KeyValue::default()
+        }];
+        let page = |more| RangeResponse {
+            kvs: kvs.clone(),
+            more,
+            ..RangeResponse::default()
+        };
+        assert_eq!(next_page(b"k", &page(true)), Ok(Some(b"k/1f\0".to_vec())));
+        assert_eq!(next_page(b"k/1f\0", &page(false)), Ok(None));
+        assert!(next_page(b"k/1f\0", &page(true)).is_err());
+    }
 
     #[test]
     fn locks_are_known_by_the_keys_of_their_entries() {

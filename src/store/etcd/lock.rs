@@ -20,7 +20,7 @@ use super::names::{Entry, Names, first_of, lease_of, value};
 use super::rpc::{
     Compare, CompareTo, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest,
     LeaseRevokeRequest, PutRequest, RangeRequest, Request, RequestOp, Response, ResponseHeader,
-    SortOrder, SortTarget, TxnRequest, TxnResponse,
+    SortOrder, TxnRequest, TxnResponse,
 };
 use crate::clock;
 use crate::lock::blocker::Blocker;
@@ -101,7 +101,7 @@ enum Proof {
     Ours {
         until: Instant,
         own: Box<Entry>,
-        ahead: Option<Box<Entry>>,
+        ahead: Option<KeyValue>,
         fence: Option<Fence>,
     },
     /// It is not there any more.
@@ -258,7 +258,7 @@ impl Lock {
         self: &Arc<Self>,
         claim: &Claim,
         written: Unwritten,
-    ) -> Result<(Place, Option<Instant>, Option<Box<Entry>>, Option<Fence>), Fault> {
+    ) -> Result<(Place, Option<Instant>, Option<KeyValue>, Option<Fence>), Fault> {
         let lease = lease_of(claim.token);
         let asked = clock::now();
         let grant = LeaseGrantRequest {
@@ -297,7 +297,7 @@ impl Lock {
         let created = if reply.succeeded {
             revision
         } else {
-            own.as_ref().map_or(0, |own| own.kv.create_revision)
+            own.as_ref().map_or(0, |own| own.create_revision)
         };
         let place = Place {
             token: claim.token,
@@ -320,7 +320,7 @@ impl Lock {
         claim: &Claim,
         mut place: Place,
         until: Instant,
-        ahead: Option<Box<Entry>>,
+        ahead: Option<KeyValue>,
         fence: Option<Fence>,
     ) -> (Vote, Option<u32>) {
         let Some(ahead) = ahead else {
@@ -342,10 +342,11 @@ impl Lock {
             };
             return (vote, None);
         };
+        let shown = self.seen(ahead).await;
         if claim.ticket.is_none() {
             let left = self.withdraw(place.lease).await;
             let vote = left.err().map_or_else(
-                || Vote::Blocked(Blocker::Occupant(self.shown(&ahead, 1))),
+                || Vote::Blocked(Blocker::Occupant(self.shown(&shown, 1))),
                 |fault| Vote::Failed(unknown(fault)),
             );
             return (vote, None);
@@ -353,18 +354,25 @@ impl Lock {
         match self.ahead(&place).await {
             Ok(Some(line)) => {
                 let (rank, readers) = (line.before, line.readers);
-                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&ahead, readers)));
+                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&shown, readers)));
                 self.wait(place, Some(line), claim.term);
                 (vote, Some(rank))
             }
             // It has gone meanwhile.
             Ok(None) => {
                 self.tell(Hint::Woken(crate::store::Wake::YourTurn));
-                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&ahead, 1)));
+                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&shown, 1)));
                 (vote, Some(0))
             }
             Err(fault) => (Vote::Failed(fault), None),
         }
+    }
+
+    /// Reads the value of an entry whose key was seen. One that cannot be read is told by its key.
+    async fn seen(&self, key: KeyValue) -> Entry {
+        let read = self.client.ask(single(&key.key)).await;
+        let found = read.ok().and_then(|read| read.kvs.into_iter().next());
+        Entry::new(found.unwrap_or(key))
     }
 
     /// Returns the holder that keeps others out, or all readers together.
@@ -388,17 +396,11 @@ impl Lock {
 
     /// Returns what stands in the way of `place`, if anything does.
     pub(super) async fn ahead(&self, place: &Place) -> Result<Option<Ahead>, Fault> {
-        let (key, range_end) = self.names.all();
-        let request = RangeRequest {
-            key,
-            range_end,
-            limit: MOST_AHEAD,
-            sort_order: SortOrder::Descend.into(),
-            sort_target: SortTarget::Create.into(),
-            keys_only: true,
-            max_create_revision: place.created - 1,
-        };
-        let reply = self.client.ask(request).await?;
+        let reply = self.client.ask(self.asking_ahead(place)).await?;
+        let revision = header(reply.header)?.revision;
+        let mut found: Vec<KeyValue> = kvs(reply).collect();
+        found.sort_by(|a, b| (b.create_revision, &b.key).cmp(&(a.create_revision, &a.key)));
+        found.dedup_by(|a, b| a.key == b.key);
         let readers = |kvs: &[KeyValue]| {
             let number = kvs
                 .iter()
@@ -406,18 +408,36 @@ impl Lock {
                 .count();
             u32::try_from(number).unwrap_or(u32::MAX)
         };
-        let before = u32::try_from(reply.kvs.len()).unwrap_or(u32::MAX);
-        let all = readers(&reply.kvs);
+        let number = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        let all = readers(&found);
         let keeps_out =
             |kv: &KeyValue| place.mode != Mode::Shared || !self.names.is_reader(&kv.key);
-        let revision = header(reply.header)?.revision;
-        Ok(reply.kvs.into_iter().find(keeps_out).map(|next| Ahead {
+        Ok(found.into_iter().find(keeps_out).map(|next| Ahead {
             next,
             revision,
             // The first one is the lock.
-            before: before.saturating_sub(1),
+            before: number.saturating_sub(1),
             readers: all,
         }))
+    }
+
+    /// Returns the read of what came before `place`, and of the nearest that keeps it out: that may
+    /// be farther away than all that are counted.
+    fn asking_ahead(&self, place: &Place) -> TxnRequest {
+        let before = |span, limit| RangeRequest {
+            limit,
+            sort_order: SortOrder::Descend.into(),
+            max_create_revision: place.created.saturating_sub(1),
+            ..first_of(span)
+        };
+        let nearest = self.names.ahead(place.mode).into_iter();
+        TxnRequest {
+            success: std::iter::once(before(self.names.all(), MOST_AHEAD))
+                .chain(nearest.map(|span| before(span, 1)))
+                .map(range)
+                .collect(),
+            ..TxnRequest::default()
+        }
     }
 
     /// Renews the lease of `place`, and proves that the entry was ours all along.
@@ -437,11 +457,10 @@ impl Lock {
             }
             let is_ours = reply.succeeded && alive.ttl > 0;
             let (own, others) = entries(reply, &place.key);
-            let Some(own) = own.filter(|own| {
+            let Some(own) = own.map(Entry::new).filter(|own| {
                 is_ours && (place.created == 0 || own.kv.create_revision == place.created)
             }) else {
-                let has_others = others.iter().any(|entry| entry.kv.key != place.key);
-                return Ok(Proof::Gone(revoked(has_others)));
+                return Ok(Proof::Gone(revoked(!others.is_empty())));
             };
             let created = own.kv.create_revision;
             let ahead = first_before(others, created);
@@ -458,7 +477,12 @@ impl Lock {
     /// Returns the read of a proof: the entry, if it still has its lease, and what stands in its
     /// way.
     fn proving(&self, place: &Place) -> TxnRequest {
-        let ahead = self.names.ahead(place.mode).into_iter().map(first_of);
+        // What came later has no part in it.
+        let before = |span| RangeRequest {
+            max_create_revision: place.created,
+            ..first_of(span)
+        };
+        let ahead = self.names.ahead(place.mode).into_iter().map(before);
         TxnRequest {
             compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
             success: std::iter::once(single(&place.key))
@@ -770,20 +794,16 @@ pub(super) fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, F
 }
 
 /// Returns the entry at `key`, and the others of an answer in the order in which they came.
-fn entries(reply: TxnResponse, key: &[u8]) -> (Option<Entry>, Vec<Entry>) {
-    let (own, mut others): (Vec<_>, Vec<_>) = kvs(reply)
-        .map(Entry::new)
-        .partition(|entry| entry.kv.key == key);
-    others.sort_by_key(|entry| entry.kv.create_revision);
+fn entries(reply: TxnResponse, key: &[u8]) -> (Option<KeyValue>, Vec<KeyValue>) {
+    let (own, mut others): (Vec<_>, Vec<_>) = kvs(reply).partition(|kv| kv.key == key);
+    others.sort_by_key(|kv| kv.create_revision);
     (own.into_iter().next(), others)
 }
 
 /// Returns the first of `entries`, if it came before the revision `created`.
-fn first_before(entries: Vec<Entry>, created: i64) -> Option<Box<Entry>> {
+fn first_before(entries: Vec<KeyValue>, created: i64) -> Option<KeyValue> {
     let first = entries.into_iter().next();
-    first
-        .filter(|entry| entry.kv.create_revision < created)
-        .map(Box::new)
+    first.filter(|kv| kv.create_revision < created)
 }
 
 /// Returns the keys of all ranges of an answer.
@@ -825,4 +845,73 @@ pub(super) fn op(request: Request) -> RequestOp {
 
 pub(super) fn range(request: RangeRequest) -> RequestOp {
     op(Request::Range(request))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{Access, dial};
+    use super::*;
+    use crate::lock::key::Key;
+
+    fn lock() -> Arc<Lock> {
+        let client = Client::new(Access::default(), dial(None), Duration::ZERO, 0);
+        Lock::new(client, Names::new("", &Key::new("", "job").unwrap()))
+    }
+
+    fn ranges(ops: Vec<RequestOp>) -> Vec<RangeRequest> {
+        ops.into_iter()
+            .filter_map(|op| match op.request {
+                Some(Request::Range(range)) => Some(range),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_reader_finds_the_writer_before_it_behind_any_number_of_readers() {
+        let lock = lock();
+        let place = Place {
+            created: 7,
+            ..lock.place_of(Token::fresh(), Mode::Shared)
+        };
+        let asked = ranges(lock.asking_ahead(&place).success);
+        assert_eq!(asked[0].limit, MOST_AHEAD);
+        let spans: Vec<_> = asked[1..]
+            .iter()
+            .map(|range| (range.key.clone(), range.range_end.clone()))
+            .collect();
+        assert_eq!(spans, lock.names.ahead(Mode::Shared));
+        assert!(asked.iter().all(|range| range.max_create_revision == 6));
+    }
+
+    #[test]
+    fn a_proof_reads_no_value_of_others_and_nothing_that_came_later() {
+        let lock = lock();
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let place = Place {
+                created: 7,
+                ..lock.place_of(Token::fresh(), mode)
+            };
+            let proving = lock.proving(&place);
+            let asked = ranges(proving.success);
+            assert_eq!(asked[0], single(&place.key));
+            for other in &asked[1..] {
+                assert!(other.keys_only && other.max_create_revision == 7);
+            }
+            assert!(ranges(proving.failure)[0].keys_only);
+        }
+    }
+
+    #[test]
+    fn the_revisions_of_a_mad_server_end_nothing() {
+        let lock = lock();
+        for created in [i64::MIN, i64::MAX] {
+            let place = Place {
+                created,
+                ..lock.place_of(Token::fresh(), Mode::Exclusive)
+            };
+            let asked = ranges(lock.asking_ahead(&place).success);
+            assert_eq!(asked[0].max_create_revision, created.saturating_sub(1));
+        }
+    }
 }

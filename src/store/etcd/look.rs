@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
+
 use super::client::Client;
 use super::lock::{Lock, compare, header, kvs, op, range, single};
 use super::names::{Entry, lease_of};
@@ -19,6 +21,9 @@ use crate::store::{Fault, FaultKind, Look, TakeAway};
 
 /// Number of entries that an observation reads besides the waiters.
 const MOST_HOLDERS: usize = 100;
+
+/// Number of values that are read at once.
+const AT_ONCE: usize = 8;
 
 /// [`TakeAway`], with what it names.
 pub(super) enum Removal {
@@ -54,13 +59,19 @@ impl Lock {
             limit: i64::try_from(MOST_HOLDERS + look.max_waiters).unwrap_or(i64::MAX),
             sort_order: SortOrder::Ascend.into(),
             sort_target: SortTarget::Create.into(),
+            keys_only: true,
             ..RangeRequest::default()
         };
         let mut wanted = vec![range(all), range(single(&self.names.mark()))];
         if let Some(token) = look.token {
             let lease = lease_of(token);
             let keys = [Mode::Exclusive, Mode::Shared].map(|mode| self.names.entry(mode, lease));
-            wanted.extend(keys.iter().map(|key| range(single(key))));
+            wanted.extend(keys.iter().map(|key| {
+                range(RangeRequest {
+                    keys_only: true,
+                    ..single(key)
+                })
+            }));
         }
         let request = TxnRequest {
             success: wanted,
@@ -72,8 +83,20 @@ impl Lock {
             kvs(reply).partition(|kv| kv.key == self.names.mark());
         found.sort_by_key(|kv| kv.create_revision);
         found.dedup_by(|a, b| a.key == b.key);
-        let size = found.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
-        let entries: Vec<Entry> = found.into_iter().map(Entry::new).collect();
+        // Values of others may be large: each is read by itself, as it was then.
+        let values = found.into_iter().map(|kv| {
+            self.client.ask(RangeRequest {
+                revision: at.revision,
+                ..single(&kv.key)
+            })
+        });
+        let values = stream::iter(values).buffered(AT_ONCE);
+        let values: Vec<_> = values.map_ok(|read| read.kvs).try_collect().await?;
+        let entries: Vec<Entry> = values.into_iter().flatten().map(Entry::new).collect();
+        let size = entries
+            .iter()
+            .map(|entry| entry.kv.key.len() + entry.kv.value.len())
+            .sum();
         let holding = self.holding(&entries);
         let mut seen = Observation {
             size,

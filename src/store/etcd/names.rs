@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::rpc::{KeyValue, RangeRequest, SortOrder, SortTarget};
-use crate::lock::details::Details;
+use crate::lock::details::{Details, LARGEST_VALUE};
 use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::lock::mode::Mode;
@@ -84,7 +84,8 @@ pub(super) fn under(folder: &str) -> Span {
     (folder.into(), end.into_bytes())
 }
 
-/// Returns the request for the first of `span` by the order in which they came.
+/// Returns the request for the key of the first of `span` by the order in which they came. Values of
+/// others may be large.
 pub(super) fn first_of((key, range_end): Span) -> RangeRequest {
     RangeRequest {
         key,
@@ -92,6 +93,7 @@ pub(super) fn first_of((key, range_end): Span) -> RangeRequest {
         limit: 1,
         sort_order: SortOrder::Ascend.into(),
         sort_target: SortTarget::Create.into(),
+        keys_only: true,
         ..RangeRequest::default()
     }
 }
@@ -142,8 +144,14 @@ pub(super) struct Entry {
     pub(super) holder: Option<(Token, Details)>,
 }
 
+/// Longest value of an entry, in bytes: another client's may be longer.
+const LONGEST_ENTRY: usize = 2 * LARGEST_VALUE;
+
 impl Entry {
-    pub(super) fn new(kv: KeyValue) -> Self {
+    pub(super) fn new(mut kv: KeyValue) -> Self {
+        if kv.value.len() > LONGEST_ENTRY {
+            kv.value = Vec::new();
+        }
         let raw = RawValue {
             kind: "string".to_owned(),
             length: kv.value.len() as u64,

@@ -56,12 +56,16 @@ pub(super) struct RangeRequest {
     pub(super) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
+    /// The store's revision that is read; 0: the newest.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
     #[prost(enumeration = "SortOrder", tag = "5")]
     pub(super) sort_order: i32,
     #[prost(enumeration = "SortTarget", tag = "6")]
     pub(super) sort_target: i32,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
+    /// Keys that were made later are left out; 0: none.
     #[prost(int64, tag = "13")]
     pub(super) max_create_revision: i64,
 }

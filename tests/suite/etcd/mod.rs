@@ -164,6 +164,41 @@ fn readers_share_the_lock_and_keep_writers_out() {
 }
 
 #[test]
+fn large_values_of_other_clients_cost_no_reader_its_lock() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let put = |key: &str| {
+        let mut put = etcd.client();
+        let mut put = put
+            .args(["put", key])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("etcdctl");
+        let mut stdin = put.stdin.take().expect("stdin");
+        std::io::Write::write_all(&mut stdin, &vec![b'x'; 1_400_000]).expect("a value");
+        drop(stdin);
+        assert!(put.wait().expect("its end").success());
+    };
+    let run = || rlock("job").node(&etcd.url());
+    let hold = "echo ready; sleep 4; echo ran";
+    let reader = run().args(["-s", "--ttl", "3s"]).hold(hold);
+    ["job/a", "job/z", "job/zz"].into_iter().for_each(put);
+    let later = run().args(["-s", "-n"]).sh("true").code(75);
+    later.said(&["held by a client that is not rlock: the key job/"]);
+    reader.finish().code(0).printed(&["ready", "ran"]);
+    let look = || {
+        let seen = rlock_words(["inspect", "job"]).node(&etcd.url());
+        seen.finish().code(0).stdout.join("\n")
+    };
+    assert!(look().contains("the key job/a"), "{}", look());
+    for _ in 0..3 {
+        let forced = ["break", "--yes", "--foreign", "job"];
+        rlock_words(forced).node(&etcd.url()).finish().code(0);
+    }
+    run().args(["-n"]).sh("true").code(0);
+}
+
+#[test]
 fn scripts_take_renew_check_and_release_a_lock() {
     let Some(etcd) = Etcd::start(1) else { return };
     let words = |words: &[&str]| {
