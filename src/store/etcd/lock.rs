@@ -12,6 +12,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use tokio::sync::{Mutex as Gate, Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -69,6 +70,8 @@ pub(super) struct State {
     given_up: HashSet<Token>,
     /// Words for the client that were not told yet.
     pub(super) hints: VecDeque<Hint>,
+    /// The token of a lock that is gone, and the fault of its release.
+    gone: Option<(Token, Fault)>,
     /// Number of broken connections that were told.
     pub(super) breaks: u64,
     /// The task that waits in the line.
@@ -550,7 +553,8 @@ impl Lock {
         self.revoke(lease, || {}).await
     }
 
-    async fn revoke(&self, lease: i64, written: impl FnOnce()) -> Result<(), Fault> {
+    /// Ends `lease` and the keys that have it.
+    pub(super) async fn revoke(&self, lease: i64, written: impl FnOnce()) -> Result<(), Fault> {
         match self
             .client
             .call(LeaseRevokeRequest { id: lease }, written)
@@ -615,9 +619,16 @@ impl Lock {
                 .into(),
         };
         let mut reply = ReleaseReply::NotOurs(Revoked::Missing);
+        let mut over = Vec::new();
         let mut written = Some(written);
+        let gone = self.state().gone.clone();
+        if let Some((_, fault)) = gone.filter(|(gone, _)| *gone == token) {
+            return answer(ReleaseReply::Failed(fault));
+        }
         for place in places {
-            reply = self.released(&place, &release, written.take()).await;
+            reply = self
+                .released(&place, &release, &mut written, &mut over)
+                .await;
             if !matches!(reply, ReleaseReply::NotOurs(_)) {
                 break;
             }
@@ -630,64 +641,112 @@ impl Lock {
         {
             self.forget_place();
         }
-        let is_over = !matches!(reply, ReleaseReply::Failed(_));
-        let last = self.unwritten();
-        answer(reply);
-        if is_over {
-            // The lease has no keys any more. If this is lost, it ends by itself.
-            let _ = self.revoke(lease_of(token), || drop(last)).await;
+        if !matches!(reply, ReleaseReply::Failed(_)) {
+            over.push(lease_of(token));
         }
+        // These leases have no keys any more. If this is lost, they end by themselves.
+        let revoking = over.into_iter().map(|lease| {
+            let last = self.unwritten();
+            self.revoke(lease, || drop(last))
+        });
+        let revoking: Vec<_> = revoking.collect();
+        answer(reply);
+        join_all(revoking).await;
     }
 
+    /// Gives `place` back. Adds the leases without a key that are left to `over`.
     async fn released(
         &self,
         place: &Place,
         release: &Release,
-        written: Option<Unwritten>,
+        written: &mut Option<Unwritten>,
+        over: &mut Vec<i64>,
     ) -> ReleaseReply {
         let parked = release
             .parked
             .as_ref()
             .filter(|parked| parked.parks_tombstone || !place.is_broken);
-        let left = match self.remains(place, parked, release.note.as_ref()).await {
-            Ok(left) => left,
-            Err(fault) => return ReleaseReply::Failed(fault),
+        let mut made = Vec::new();
+        let left = self.remains(place, parked, release.note.as_ref(), &mut made);
+        let outcome = match left.await {
+            Ok(left) => {
+                let ending = self.ending(place, left);
+                self.client.call(ending, || drop(written.take())).await
+            }
+            Err(outcome) => outcome,
         };
-        let request = TxnRequest {
-            compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
-            success: left,
-            failure: vec![range(first_of(self.names.all()))],
-        };
-        match self.client.call(request, || drop(written)).await {
-            Outcome::Answered { reply, .. } if reply.succeeded => ReleaseReply::Released,
+        match outcome {
+            Outcome::Answered { reply, .. } if reply.succeeded => {
+                // Of a success that was replaced.
+                over.extend(kvs(reply).map(|kv| kv.lease).filter(|lease| *lease != 0));
+                ReleaseReply::Released
+            }
             Outcome::Answered {
                 is_repeated: true, ..
             } => {
                 let why = "the answer to the release was lost, and the lock is gone";
-                ReleaseReply::Failed(Fault::new(FaultKind::Unknown, why))
+                self.is_gone(place.token, Fault::new(FaultKind::Unknown, why))
             }
             Outcome::Answered { reply, .. } => {
+                over.extend(made);
                 let (_, others) = entries(reply, &place.key);
                 ReleaseReply::NotOurs(revoked(!others.is_empty()))
+            }
+            Outcome::Refused(status)
+                if release.leaves_something() && status.fault().kind != FaultKind::Unknown =>
+            {
+                over.extend(made);
+                let plain = self.ending(place, vec![deletion(&place.key)]);
+                match self.client.call(plain, || drop(written.take())).await {
+                    Outcome::Answered { reply, .. } if reply.succeeded => {
+                        over.push(place.lease);
+                        let why = status.fault().why;
+                        let why = format!("the lock is gone, and nothing could be left: {why}");
+                        self.is_gone(place.token, Fault::new(FaultKind::Unavailable, why))
+                    }
+                    _ => ReleaseReply::Failed(status.fault()),
+                }
             }
             other => ReleaseReply::Failed(other.result().err().unwrap_or_else(given_up)),
         }
     }
 
+    /// Returns the answer to a release that freed the lock and did not do all that it was to do.
+    /// It stays the answer if the release is repeated.
+    fn is_gone(&self, token: Token, fault: Fault) -> ReleaseReply {
+        self.state().gone = Some((token, fault.clone()));
+        ReleaseReply::Failed(fault)
+    }
+
+    /// Returns the transaction that does `left` if the entry is still ours.
+    fn ending(&self, place: &Place, left: Vec<RequestOp>) -> TxnRequest {
+        TxnRequest {
+            compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
+            success: left,
+            failure: vec![range(first_of(self.names.all()))],
+        }
+    }
+
     /// Returns what a release does in one transaction: it parks the entry or deletes it, and writes
-    /// a success.
+    /// a success in place of an earlier one, whose key it reads. Adds the leases that it makes to
+    /// `made`.
     async fn remains(
         &self,
         place: &Place,
         parked: Option<&Parked>,
         note: Option<&Note>,
-    ) -> Result<Vec<RequestOp>, Fault> {
+        made: &mut Vec<i64>,
+    ) -> Result<Vec<RequestOp>, Outcome<TxnResponse>> {
         let mut all = Vec::new();
         // A success that is copied stands here already.
         if let Some((note, life)) = note.and_then(|note| Some((note, note.success?)))
             && note.is_run
         {
-            let lease = self.new_lease(life).await?;
+            let lease = self.new_lease(life, made).await?;
+            all.push(range(RangeRequest {
+                keys_only: true,
+                ..single(&self.names.mark())
+            }));
             all.push(op(Request::Put(PutRequest {
                 key: self.names.mark(),
                 value: mark(note).into_bytes(),
@@ -696,11 +755,9 @@ impl Lock {
             })));
         }
         all.push(match parked {
-            None => op(Request::DeleteRange(DeleteRangeRequest {
-                key: place.key.clone(),
-            })),
+            None => deletion(&place.key),
             Some(parked) => {
-                let lease = self.new_lease(parked.left).await?;
+                let lease = self.new_lease(parked.left, made).await?;
                 op(Request::Put(PutRequest {
                     key: place.key.clone(),
                     value: parked.value.clone().into_bytes(),
@@ -712,11 +769,19 @@ impl Lock {
         Ok(all)
     }
 
-    /// Makes a lease that no process keeps alive.
-    async fn new_lease(&self, length: Duration) -> Result<i64, Fault> {
+    /// Makes a lease that no process keeps alive, and adds it to `made`.
+    async fn new_lease(
+        &self,
+        length: Duration,
+        made: &mut Vec<i64>,
+    ) -> Result<i64, Outcome<TxnResponse>> {
         let id = fastrand::i64(1..);
         let ttl = seconds_up(length);
-        self.client.ask(LeaseGrantRequest { ttl, id }).await?;
+        match self.client.call(LeaseGrantRequest { ttl, id }, || {}).await {
+            Outcome::Answered { .. } => made.push(id),
+            Outcome::Refused(status) => return Err(Outcome::Refused(status)),
+            Outcome::Failed(fault) => return Err(Outcome::Failed(fault)),
+        }
         Ok(id)
     }
 
@@ -841,6 +906,12 @@ pub(super) fn op(request: Request) -> RequestOp {
     RequestOp {
         request: Some(request),
     }
+}
+
+pub(super) fn deletion(key: &[u8]) -> RequestOp {
+    op(Request::DeleteRange(DeleteRangeRequest {
+        key: key.to_vec(),
+    }))
 }
 
 pub(super) fn range(request: RangeRequest) -> RequestOp {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::client::Client;
-use super::lock::{Lock, compare, header, kvs, op, range, single};
+use super::lock::{Lock, compare, deletion, header, kvs, op, range, single};
 use super::names::{Entry, lease_of};
 use super::rpc::{
-    CompareTo, DeleteRangeRequest, KeyValue, LeaseTimeToLiveRequest, PutRequest, RangeRequest,
-    Request, SortOrder, SortTarget, TxnRequest,
+    CompareTo, KeyValue, LeaseTimeToLiveRequest, PutRequest, RangeRequest, Request, SortOrder,
+    SortTarget, TxnRequest,
 };
 use crate::clock;
 use crate::lock::last::{Entry as LastEntry, Record};
@@ -158,10 +158,11 @@ impl Lock {
 
     /// Takes away what is named, and nothing else. `None` if it was done.
     pub(super) async fn take_away(&self, how: Removal) -> Result<Option<Revoked>, Fault> {
-        let (key, revision, change) = match how {
+        // With the lease of what is deleted, which has no other key.
+        let (key, revision, change, lease) = match how {
             Removal::Foreign(key, created) => {
-                let delete = Request::DeleteRange(DeleteRangeRequest { key: key.clone() });
-                (key, CompareTo::Create(created), delete)
+                let delete = deletion(&key);
+                (key, CompareTo::Create(created), delete, 0)
             }
             Removal::Forget(token) => {
                 let key = self.names.mark();
@@ -172,33 +173,38 @@ impl Lock {
                 if read_mark(&kv.value).is_none_or(|entry| entry.token != token) {
                     return Ok(Some(Revoked::TakenOver));
                 }
-                let delete = Request::DeleteRange(DeleteRangeRequest { key: key.clone() });
-                (key, CompareTo::Mod(kv.mod_revision), delete)
+                let delete = deletion(&key);
+                (key, CompareTo::Mod(kv.mod_revision), delete, kv.lease)
             }
             Removal::Tombstone(token, _) | Removal::Delete(token) => {
                 let Some(kv) = self.entry_of(token).await? else {
                     return Ok(Some(self.absence().await?));
                 };
-                let change = match how {
-                    Removal::Tombstone(_, value) => Request::Put(PutRequest {
-                        key: kv.key.clone(),
-                        value: value.into_bytes(),
-                        lease: 0,
-                        ignore_lease: true,
-                    }),
-                    _ => Request::DeleteRange(DeleteRangeRequest {
-                        key: kv.key.clone(),
-                    }),
+                let (change, lease) = match how {
+                    Removal::Tombstone(_, value) => {
+                        let put = PutRequest {
+                            key: kv.key.clone(),
+                            value: value.into_bytes(),
+                            lease: 0,
+                            ignore_lease: true,
+                        };
+                        (op(Request::Put(put)), 0)
+                    }
+                    _ => (deletion(&kv.key), kv.lease),
                 };
-                (kv.key, CompareTo::Mod(kv.mod_revision), change)
+                (kv.key, CompareTo::Mod(kv.mod_revision), change, lease)
             }
         };
         let request = TxnRequest {
             compare: vec![compare(&key, revision)],
-            success: vec![op(change)],
+            success: vec![change],
             failure: Vec::new(),
         };
         if self.client.ask(request).await?.succeeded {
+            if lease != 0 {
+                // If this is lost, it ends by itself.
+                let _ = self.revoke(lease, || {}).await;
+            }
             return Ok(None);
         }
         Ok(Some(self.absence().await?))

@@ -14,6 +14,9 @@ use crate::support::{Etcd, eventually, rlock, skipped};
 /// A lease that is short, and longer than an election.
 const TTL: [&str; 2] = ["--ttl", "6s"];
 
+/// A command that holds the lock until its stdin ends, and succeeds.
+const HOLD_WELL: &str = "echo ready; read line; true";
+
 /// A command that has the witness locked as long as it can run.
 const STAYS: &str = r#"exec flock "$WITNESS" sh -c 'echo ready; sleep 60'"#;
 
@@ -132,6 +135,11 @@ fn a_store_that_is_full_gives_no_lock_and_takes_none() {
         .node(&etcd.url())
         .args(["--ttl", "3s"])
         .hold("echo ready; read line; sleep 4; echo ran");
+    let options = ["--ttl", "14s", "--once", "1h", "--hold-at-least", "1h"];
+    let mut leaves = rlock("leaves")
+        .node(&etcd.url())
+        .args(options)
+        .hold(HOLD_WELL);
     let large = "x".repeat(1_000_000);
     let is_full = |key: usize| {
         let mut put = etcd.client();
@@ -153,8 +161,19 @@ fn a_store_that_is_full_gives_no_lock_and_takes_none() {
         .sh("true")
         .code(69)
         .said(&["space exceeded"]);
+    // What cannot be left is told, and keeps no lock.
+    let begin = Instant::now();
+    drop(leaves.stdin.take());
+    eventually("it is given back", || {
+        !etcd.keys().iter().any(|key| key.starts_with("leaves/"))
+    });
+    assert!(begin.elapsed() < Duration::from_secs(6), "with its lease");
     drop(job.stdin.take());
     job.finish().code(0).printed(&["ready", "ran"]);
+    leaves.finish().code(0).mentions(&[
+        "the lock is gone, and nothing could be left",
+        "another run with --once may repeat it",
+    ]);
 }
 
 /// A file system of its own for each member, whose disk can be made to stand still.

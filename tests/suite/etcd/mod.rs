@@ -245,9 +245,47 @@ fn a_success_keeps_the_next_run_from_running_until_it_is_broken() {
     run().printed(&[]);
     let other = rlock("job/").node(&etcd.url()).args(["--once", "1h"]);
     other.sh("echo other").code(0).printed(&["other"]);
-    let forgotten = ["break", "--yes", "job"];
-    rlock_words(forgotten).node(&etcd.url()).finish().code(0);
+    let forget = |name| {
+        let forgotten = ["break", "--yes", name];
+        rlock_words(forgotten).node(&etcd.url()).finish().code(0);
+    };
+    forget("job");
     run().printed(&["ran"]);
+    // Each success has a lease, also one that replaces another.
+    std::thread::sleep(Duration::from_millis(1500));
+    let anew = rlock("job").node(&etcd.url()).args(["--once", "1s"]);
+    anew.sh("echo ran").code(0).printed(&["ran"]);
+    let has_leases = |number: usize| {
+        let listed = etcd.ctl(&["lease", "list"]);
+        listed.starts_with(&format!("found {number} "))
+    };
+    eventually("two leases", || has_leases(2));
+    ["job", "job/"].into_iter().for_each(forget);
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn what_is_broken_leaves_no_lease() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let acquired = ["acquire", "-k", "job", "--ttl", "5m"];
+    rlock_words(acquired).node(&etcd.url()).finish().code(0);
+    let broken = || {
+        let words = ["break", "--yes", "job"];
+        rlock_words(words).node(&etcd.url()).finish().code(0);
+        eventually("nothing is left", || is_clean(&etcd));
+    };
+    broken();
+    let parked = ["--hold-at-least", "5m", "--", "true"];
+    rlock("job").node(&etcd.url()).args(parked).finish().code(0);
+    broken();
+    // Nor does a release that comes too late.
+    let mut job = rlock("job").node(&etcd.url()).args(parked[..2].iter());
+    job = job.args(["--once", "1h"]);
+    let taken = "etcdctl del --prefix job/ --endpoints $0 >&2; exit 0";
+    let endpoint = etcd.endpoint(0);
+    let late = job.args(["--", "sh", "-c", taken, &endpoint]).finish();
+    assert!(!late.exited_with(0), "{}", late.stderr);
+    eventually("nothing is left", || is_clean(&etcd));
 }
 
 #[test]
