@@ -1,16 +1,18 @@
-//! A client of the cluster: one connection at a time, to whichever member answers.
+//! A client of the cluster: one connection, to the member that answered last.
 //!
 //! 1. The first member is a random one, and the next are tried in the order of the address.
-//! 2. A member that does not answer within its share of the limit, or knows no leader, is followed
-//!    by the next. All that rlock asks may be asked twice: each request names its lease or what it
-//!    compares.
+//! 2. If a member does not answer within a third of the limit, the next one is asked too, and the
+//!    first answer counts. The slow one is not left: in a slow cluster no other is faster. All that
+//!    rlock asks may be asked twice, because each request names its lease or what it compares.
 //! 3. With a user, a connection begins with a login. Its token goes along with each call, and a
 //!    token that is over is replaced.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, watch};
@@ -52,12 +54,13 @@ pub(super) struct Client(Arc<Shared>);
 struct Shared {
     access: Access,
     dial: Dial,
-    /// Limit of each exchange.
+    /// Limit of a connection, and of each exchange.
     limit: Duration,
     /// Largest reply, in bytes.
     room: usize,
-    open: Mutex<Option<Session>>,
-    /// The member that is asked.
+    /// The connection to each member.
+    open: Vec<Mutex<Option<Session>>>,
+    /// The member that is asked first.
     current: AtomicUsize,
     /// Number of connections that broke after they had been of use.
     breaks: watch::Sender<u64>,
@@ -68,7 +71,6 @@ struct Shared {
 struct Session {
     link: Link,
     token: Option<String>,
-    host: usize,
 }
 
 /// Outcome of a call.
@@ -136,12 +138,13 @@ impl Client {
     /// A client that has asked nothing yet.
     pub(super) fn new(access: Access, dial: Dial, limit: Duration, room: usize) -> Self {
         let current = AtomicUsize::new(fastrand::usize(..access.hosts.len().max(1)));
+        let open = access.hosts.iter().map(|_| Mutex::default()).collect();
         Self(Arc::new(Shared {
             access,
             dial,
             limit,
             room,
-            open: Mutex::default(),
+            open,
             current,
             breaks: watch::Sender::default(),
         }))
@@ -184,65 +187,122 @@ impl Client {
         request: C,
         written: impl FnOnce(),
     ) -> Outcome<C::Reply> {
-        let message = request.encode_to_vec();
-        let mut written = Some(written);
-        let mut is_repeated = false;
-        let mut fault = Fault::timeout(self.0.limit);
-        // A connection that has been idle may be found broken.
-        for _ in 0..=self.0.access.hosts.len() {
-            let session = match self.session().await {
-                Ok(session) => session,
-                Err(why) if why.kind == FaultKind::Refused => return Outcome::Failed(why),
-                Err(why) => {
-                    // What an earlier try may have done is what counts.
-                    if !is_repeated {
-                        fault = why;
-                    }
-                    self.skip(None).await;
-                    continue;
-                }
+        let exchange = Exchange {
+            path: request.path(),
+            message: request.encode_to_vec(),
+            written: std::sync::Mutex::new(Some(written)),
+            sent: AtomicUsize::new(0),
+        };
+        let limit = self.0.limit;
+        // A connection that is opened has a limit of its own.
+        let end = clock::now() + limit * 2;
+        let (hosts, first) = (self.0.access.hosts.len(), self.current());
+        // An idle connection may be found broken, so the first member may be tried once more.
+        let mut numbers = 0..hosts + 1;
+        let mut tries = FuturesUnordered::new();
+        let mut known = None;
+        loop {
+            match numbers.next() {
+                Some(number) => tries.push(self.tried((first + number) % hosts, &exchange)),
+                None if tries.is_empty() => break,
+                None => {}
+            }
+            // Silence leads to another member only.
+            let is_another_left = numbers.start < hosts;
+            let silence = if is_another_left {
+                limit / 3
+            } else {
+                limit * 2
             };
-            let written = || {
-                if let Some(written) = written.take() {
-                    written();
-                }
-            };
-            let call = session.link.call(
-                request.path(),
-                session.token.as_deref(),
-                message.clone(),
-                written,
-            );
-            match self.within_share(call).await {
-                Some(Ok(answer)) => {
+            let patience = end.min(clock::now() + silence);
+            let (host, failed) = match clock::until(patience, tries.next()).await {
+                None if clock::now() >= end => break,
+                None | Some(None) => continue,
+                Some(Some((host, Ok(answer)))) => {
+                    drop(tries);
+                    self.turn_to(host);
+                    let is_repeated = exchange.sent.load(Ordering::Relaxed) > 1;
                     return match read(&answer) {
                         Ok(reply) => Outcome::Answered { reply, is_repeated },
                         Err(fault) => Outcome::Failed(fault),
                     };
                 }
-                Some(Err(Failed::Refused(status))) if status.is_token_over() => {
-                    self.forget(&session).await;
-                    fault = status.fault();
+                Some(Some((host, Err(failed)))) => (host, failed),
+            };
+            let fault = match failed {
+                Failed::Refused(status) if status.is_token_over() => {
+                    self.forget(host).await;
+                    status.fault()
                 }
-                Some(Err(Failed::Refused(status))) if status.is_of_member() => {
-                    fault = status.fault();
-                    is_repeated |= fault.kind == FaultKind::Unknown;
-                    self.skip(Some(&session)).await;
+                Failed::Refused(status) if status.is_of_member() => {
+                    self.skip(host);
+                    status.fault()
                 }
-                Some(Err(Failed::Refused(status))) => return Outcome::Refused(status),
-                Some(Err(Failed::Broken(why))) => {
-                    is_repeated |= why.kind == FaultKind::Unknown;
-                    fault = why;
-                    self.skip(Some(&session)).await;
+                Failed::Refused(status) => return Outcome::Refused(status),
+                Failed::Broken(fault) => {
+                    self.skip(host);
+                    fault
                 }
-                None => {
-                    is_repeated = true;
-                    fault = Fault::timeout(self.share());
-                    self.skip(Some(&session)).await;
-                }
+            };
+            if fault.kind == FaultKind::Refused && exchange.sent.load(Ordering::Relaxed) == 0 {
+                return Outcome::Failed(fault);
             }
+            // What an earlier try may have done is what counts.
+            known = known
+                .filter(|known: &Fault| known.kind == FaultKind::Unknown)
+                .or(Some(fault));
         }
-        Outcome::Failed(fault)
+        if tries.is_empty()
+            && let Some(fault) = known
+        {
+            return Outcome::Failed(fault);
+        }
+        // A connection that leads nowhere is of no more use.
+        drop(tries);
+        self.turn_to((first + 1) % hosts);
+        self.give_up(self.current());
+        Outcome::Failed(Fault::timeout(limit))
+    }
+
+    /// Asks the member, and returns which one it was, too.
+    async fn tried<W: FnOnce()>(
+        &self,
+        host: usize,
+        exchange: &Exchange<W>,
+    ) -> (usize, Result<Vec<u8>, Failed>) {
+        let session = match self.session(host).await {
+            Ok(session) => session,
+            Err(fault) => return (host, Err(Failed::Broken(fault))),
+        };
+        exchange.sent.fetch_add(1, Ordering::Relaxed);
+        let written = || {
+            let first = exchange
+                .written
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            if let Some(written) = first {
+                written();
+            }
+        };
+        let (token, message) = (session.token.as_deref(), exchange.message.clone());
+        let result = session
+            .link
+            .call(exchange.path, token, message, written)
+            .await;
+        let (is_undone, is_broken) = match &result {
+            Ok(_) => (false, false),
+            Err(Failed::Refused(status)) => (status.is_undone(), status.is_of_member()),
+            // Who refuses our certificate, or is no etcd, carries nothing out.
+            Err(Failed::Broken(fault)) => (fault.kind != FaultKind::Unknown, true),
+        };
+        if is_undone {
+            exchange.sent.fetch_sub(1, Ordering::Relaxed);
+        }
+        if is_broken {
+            session.link.abandon();
+        }
+        (host, result)
     }
 
     /// Watches `key` from the revision `from` on. The connection's end ends the watch.
@@ -253,46 +313,40 @@ impl Client {
                 start_revision: from,
             }),
         };
-        let session = self.session().await?;
-        let (token, message) = (session.token.as_deref(), request.encode_to_vec());
-        let begun = session
-            .link
-            .begin("/etcdserverpb.Watch/Watch", token, message, || {}, false);
-        match self.within_share(begun).await {
-            Some(Ok(answers)) => Ok(answers),
-            Some(Err(Failed::Refused(status))) => Err(status.fault()),
-            Some(Err(Failed::Broken(fault))) => Err(fault),
-            None => {
-                self.skip(Some(&session)).await;
-                Err(Fault::timeout(self.0.limit))
-            }
+        let host = self.current();
+        let begun = async {
+            let session = self.session(host).await?;
+            let (token, message) = (session.token.as_deref(), request.encode_to_vec());
+            let path = "/etcdserverpb.Watch/Watch";
+            let begun = session.link.begin(path, token, message, || {}, false);
+            begun.await.map_err(|failed| match failed {
+                Failed::Refused(status) => status.fault(),
+                Failed::Broken(fault) => fault,
+            })
+        };
+        let begun = clock::until(clock::now() + self.0.limit, begun).await;
+        let begun = begun.unwrap_or_else(|| Err(Fault::timeout(self.0.limit)));
+        if begun.is_err() {
+            self.skip(host);
         }
+        begun
     }
 
-    /// Time that a member has to answer.
-    fn share(&self) -> Duration {
-        match self.0.access.hosts.len() {
-            1 => self.0.limit,
-            _ => self.0.limit / 3,
-        }
+    /// Returns the member that is asked first.
+    fn current(&self) -> usize {
+        self.0.current.load(Ordering::Relaxed) % self.0.access.hosts.len()
     }
 
-    async fn within_share<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        clock::until(clock::now() + self.share(), work).await
-    }
-
-    /// Returns the connection, which is opened if there is none.
-    async fn session(&self) -> Result<Session, Fault> {
-        let mut open = self.0.open.lock().await;
+    /// Returns the connection to a member, which is opened if there is none.
+    async fn session(&self, host: usize) -> Result<Session, Fault> {
+        let mut open = self.0.open[host].lock().await;
         if let Some(session) = open.as_ref().filter(|known| !known.link.state().is_broken) {
             return Ok(session.clone());
         }
         *open = None;
-        let host = self.0.current.load(Ordering::Relaxed) % self.0.access.hosts.len();
-        let opened = clock::until(clock::now() + self.share(), Box::pin(self.opened(host)));
-        let session = opened
-            .await
-            .unwrap_or_else(|| Err(Fault::timeout(self.share())));
+        let limit = self.0.limit;
+        let opened = clock::until(clock::now() + limit, Box::pin(self.opened(host))).await;
+        let session = opened.unwrap_or_else(|| Err(Fault::timeout(limit)));
         let session = session.map_err(|fault| Fault {
             // Nothing was asked.
             kind: match fault.kind {
@@ -319,51 +373,55 @@ impl Client {
             Endpoint::Tcp { host, port, .. } => host_and_port(host, *port),
             Endpoint::Unix(_) => "localhost".to_owned(),
         };
-        let stream = (self.0.dial)(endpoint, self.share()).await?;
+        let stream = (self.0.dial)(endpoint, self.0.limit).await?;
         let link = Link::over(stream, &authority, access.trust.is_some(), self.0.room).await?;
-        let mut session = Session {
-            link,
-            token: None,
-            host,
-        };
+        let mut session = Session { link, token: None };
         if let Some((name, password)) = &access.user {
             session.token = login(&session.link, name, password).await?;
         }
         Ok(session)
     }
 
-    /// Gives the connection up, and turns to the next member, unless that is done already.
-    async fn skip(&self, session: Option<&Session>) {
-        let mut open = self.0.open.lock().await;
-        let current = self.0.current.load(Ordering::Relaxed);
-        if session.is_none_or(|session| session.host == current % self.0.access.hosts.len()) {
-            self.0
-                .current
-                .store((current + 1) % self.0.access.hosts.len(), Ordering::Relaxed);
-        }
+    /// Asks `host` first from now on, and gives up the connections to others: what else waits for an
+    /// answer there turns to it too.
+    fn turn_to(&self, host: usize) {
+        self.0.current.store(host, Ordering::Relaxed);
+        let others = (0..self.0.open.len()).filter(|other| *other != host);
+        others.for_each(|other| self.give_up(other));
+    }
+
+    /// Gives the connection to `host` up. One that is being opened has its own use.
+    fn give_up(&self, host: usize) {
+        let session = self.0.open[host]
+            .try_lock()
+            .ok()
+            .and_then(|mut open| open.take());
         if let Some(session) = session {
-            // What else waits for an answer on it turns to the next one too.
             session.link.abandon();
         }
-        if let Some(session) = session
-            && open
-                .as_ref()
-                .is_some_and(|known| known.host == session.host)
-        {
-            *open = None;
+    }
+
+    /// Asks the next member first from now on, unless that is done already.
+    fn skip(&self, host: usize) {
+        if self.current() == host {
+            self.0.current.store(host + 1, Ordering::Relaxed);
         }
     }
 
     /// Drops a login that is over: the next call begins with another one.
-    async fn forget(&self, session: &Session) {
-        let mut open = self.0.open.lock().await;
-        if open
-            .as_ref()
-            .is_some_and(|known| known.token == session.token)
-        {
-            *open = None;
-        }
+    async fn forget(&self, host: usize) {
+        *self.0.open[host].lock().await = None;
     }
+}
+
+/// A request that several members may be asked.
+struct Exchange<W> {
+    path: &'static str,
+    message: Vec<u8>,
+    /// Hears when the kernel has it.
+    written: std::sync::Mutex<Option<W>>,
+    /// Number of members that may carry it out.
+    sent: AtomicUsize,
 }
 
 /// Returns the token by which the member knows the user from now on; `None` where no users are
@@ -380,7 +438,7 @@ async fn login(link: &Link, name: &str, password: &Secret) -> Result<Option<Stri
             Ok(Some(reply.token))
         }
         Err(Failed::Refused(status)) if status.is_without_users() => Ok(None),
-        Err(Failed::Refused(status)) => Err(status.fault()),
+        Err(Failed::Refused(status)) => Err(status.fault_of_login()),
         Err(Failed::Broken(fault)) => Err(fault),
     }
 }

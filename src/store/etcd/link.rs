@@ -26,6 +26,9 @@ use crate::store::net::tls::refused_certificate;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
 
+/// Largest headers of a reply, in bytes. etcd's have some hundred.
+const HEADER_ROOM: u32 = 16 * 1024;
+
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -80,6 +83,7 @@ impl Link {
         };
         let (send, connection) = h2::client::Builder::new()
             .enable_push(false)
+            .max_header_list_size(HEADER_ROOM)
             .handshake(noted)
             .await
             .map_err(|error| broken(&error, &LinkState::default()))?;
@@ -487,6 +491,18 @@ mod tests {
                 answer => panic!("{answer:?}"),
             }
         }
+    }
+
+    #[test]
+    fn headers_that_are_too_long_are_no_answer() {
+        let long: &str = Box::leak("x".repeat(HEADER_ROOM as usize).into_boxed_str());
+        let scripted = Scripted {
+            headers: vec![("x", long)],
+            trailers: vec![("grpc-status", "0")],
+            body: b"\0\0\0\0\x03abc".to_vec(),
+        };
+        let answer = called(scripted, b"").1;
+        assert!(matches!(answer, Err(Failed::Broken(_))), "{answer:?}");
     }
 
     #[test]

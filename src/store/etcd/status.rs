@@ -29,6 +29,15 @@ enum Code {
     Other,
 }
 
+/// Words with which etcd refuses a login, and ours for a member without a leader.
+const LOGIN_WORDS: [&str; 3] = [
+    "authentication failed, invalid user ID or password",
+    "user name is empty",
+    NO_LEADER,
+];
+
+const NO_LEADER: &str = "it knows no leader";
+
 impl Status {
     /// Reads the status that headers or trailers tell; `None` if they tell none.
     pub(super) fn of(headers: &HeaderMap) -> Option<Result<(), Self>> {
@@ -77,6 +86,24 @@ impl Status {
         self.code == Code::Unavailable
     }
 
+    /// Whether the request was not carried out, and never will be.
+    pub(super) fn is_undone(&self) -> bool {
+        self.is_token_over() || self.is_of_member() && self.fault().kind != FaultKind::Unknown
+    }
+
+    /// Returns what the refusal of a login means for a lock. A hostile member's words could show the
+    /// password, so only etcd's own are told.
+    pub(super) fn fault_of_login(&self) -> Fault {
+        let fault = self.fault();
+        if LOGIN_WORDS.contains(&fault.why.as_str()) {
+            return fault;
+        }
+        Fault {
+            why: "it refuses the login".to_owned(),
+            ..fault
+        }
+    }
+
     /// Returns what it means for a lock.
     pub(super) fn fault(&self) -> Fault {
         let words = self.words.as_str();
@@ -106,7 +133,7 @@ impl Status {
                 "name an etcd of version 3.4 or later",
             ),
             Code::Unavailable if words.contains("no leader") => {
-                Fault::new(FaultKind::Unavailable, "it knows no leader")
+                Fault::new(FaultKind::Unavailable, NO_LEADER)
                     .with_remedy("see whether a majority of the members is up")
             }
             // It may be carried out yet.
@@ -207,6 +234,17 @@ mod tests {
         assert!(status("16", "etcdserver: invalid auth token").is_token_over());
         assert!(status("9", "etcdserver: authentication is not enabled").is_without_users());
         assert!(Status::of(&HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn the_refusal_of_a_login_is_told_in_words_that_hold_no_password() {
+        let echoed = status("7", "no user with the password hunter2");
+        assert_eq!(echoed.fault_of_login().why, "it refuses the login");
+        let known = status(
+            "3",
+            "etcdserver: authentication failed, invalid user ID or password",
+        );
+        assert!(known.fault_of_login().why.contains("invalid user ID"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Members that hang, are killed or lose each other: the command is dead before the lock can pass
 //! on.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{ALONE, HOLD, etcdctl_lock, is_clean, wait_for_entries, witnessed};
-use crate::support::{Etcd, eventually, rlock, skipped};
+use crate::support::{Delay, Etcd, Proxy, eventually, rlock, skipped};
 
 /// A lease that is short, and longer than an election.
 const TTL: [&str; 2] = ["--ttl", "6s"];
@@ -46,6 +47,29 @@ fn a_leader_that_hangs_or_dies_costs_no_command() {
         job.finish().code(0);
         etcd.settle();
     }
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn a_cluster_that_is_slow_is_as_good_with_all_members_named() {
+    let Some(etcd) = Etcd::start(3) else {
+        return;
+    };
+    // More than a third of the node timeout, which is 300 ms.
+    let delay = Duration::from_millis(120);
+    let slow = |member| {
+        let port = etcd.endpoint(member).rsplit(':').next().unwrap().parse();
+        let delays = move || [Duration::ZERO, delay].map(|delay| Box::new(move || delay) as Delay);
+        let proxy = Proxy::open(Ipv4Addr::LOCALHOST, port.unwrap(), delays).expect("a proxy");
+        format!("127.0.0.1:{}", proxy.port())
+    };
+    let url = format!("etcd://{}", [0, 1, 2].map(slow).join(","));
+    let job = rlock("job").node(&url).args(TTL).args(["--wait", "10s"]);
+    let mut job = job.hold("echo ready; read line; echo ran");
+    // A renewal later.
+    std::thread::sleep(Duration::from_secs(3));
+    drop(job.stdin.take());
+    job.finish().code(0);
     eventually("nothing is left", || is_clean(&etcd));
 }
 

@@ -343,9 +343,15 @@ fn doctor_tells_of_the_members() {
         return;
     };
     let doctor = |node: String| rlock_words(["doctor"]).node(&node).finish();
-    let told = doctor(etcd.url()).code(1).stdout.join("\n");
-    assert_eq!(told.matches("member ").count(), 3, "{told}");
-    assert_eq!(told.matches(", leads").count(), 1, "{told}");
+    // On a busy machine the members elect another leader at any time.
+    eventually("all members are told, and the one that leads", || {
+        let told = doctor(etcd.url()).stdout.join("\n");
+        [
+            told.matches("member ").count(),
+            told.matches(", leads").count(),
+        ] == [3, 1]
+    });
+    doctor(etcd.url()).code(1);
     let one = doctor(etcd.url_of(0)).stdout.join("\n");
     assert!(one.contains("names one of 3 members"), "{one}");
     etcd.kill(1);
