@@ -18,30 +18,47 @@ use crate::store::{Fault, FaultKind, Hint, Wake, Wakes};
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Lock {
-    /// Waits in the line at `place`, behind `ahead` if that is known.
-    pub(super) fn wait(self: &Arc<Self>, place: Place, ahead: Option<Ahead>, term: Term) {
+    /// Waits in the line at `place`, behind `ahead`, unless a task does so already: that looks for
+    /// the next entry by itself.
+    pub(super) fn wait(self: &Arc<Self>, place: Place, ahead: Ahead, term: Term) {
+        let mut state = self.state();
+        if state
+            .waiting
+            .as_ref()
+            .is_some_and(|task| !task.is_finished())
+        {
+            return;
+        }
         let lock = Arc::clone(self);
         let task = tokio::spawn(async move {
             tokio::join!(
                 lock.keep_alive(&place, term),
-                lock.until_first(&place, ahead)
+                lock.until_first(&place, Some(ahead))
             );
         });
-        let earlier = self.state().waiting.replace(task.abort_handle());
-        if let Some(earlier) = earlier {
-            earlier.abort();
-        }
+        state.waiting = Some(task.abort_handle());
     }
 
-    /// Keeps the lease of a place, until it is over.
+    /// Keeps the lease of a place, until it is over. A client that asks each third of the TTL
+    /// extends it itself.
     async fn keep_alive(&self, place: &Place, term: Term) {
-        let every = term.ttl() / 3;
+        let every = term.ttl() / 2;
         let mut pause = every;
         loop {
             sleep(pause).await;
+            let asked = clock::now();
+            let extended = self.state().extended;
+            let age = extended.map_or(every, |extended| asked.since(extended));
+            if age < every {
+                pause = every.saturating_sub(age);
+                continue;
+            }
             let request = LeaseKeepAliveRequest { id: place.lease };
             pause = match self.client.ask(request).await {
-                Ok(alive) if alive.ttl > 0 => every,
+                Ok(alive) if alive.ttl > 0 => {
+                    self.state().extended = Some(asked);
+                    every
+                }
                 // The client enters again when it asks.
                 Ok(_) => return self.tell(Hint::Woken(Wake::Recheck)),
                 Err(_) => every / 10,

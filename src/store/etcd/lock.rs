@@ -74,7 +74,9 @@ pub(super) struct State {
     gone: Option<(Token, Fault)>,
     /// Number of broken connections that were told.
     pub(super) breaks: u64,
-    /// The task that waits in the line.
+    /// Time before the lease of the entry was last extended.
+    pub(super) extended: Option<Instant>,
+    /// The task that waits in the line at the place.
     pub(super) waiting: Option<AbortHandle>,
     /// The task that listens for the holder.
     pub(super) listening: Option<AbortHandle>,
@@ -312,7 +314,13 @@ impl Lock {
             is_broken: false,
         };
         let ahead = first_before(others, created);
-        self.state().place = Some(place.clone());
+        let mut state = self.state();
+        if let Some(earlier) = state.waiting.take() {
+            earlier.abort();
+        }
+        state.place = Some(place.clone());
+        state.extended = Some(asked);
+        drop(state);
         Ok((place, until, ahead, fence_of(revision)))
     }
 
@@ -358,7 +366,7 @@ impl Lock {
             Ok(Some(line)) => {
                 let (rank, readers) = (line.before, line.readers);
                 let vote = Vote::Blocked(Blocker::Occupant(self.shown(&shown, readers)));
-                self.wait(place, Some(line), claim.term);
+                self.wait(place, line, claim.term);
                 (vote, Some(rank))
             }
             // It has gone meanwhile.
@@ -452,6 +460,7 @@ impl Lock {
                 .client
                 .ask(LeaseKeepAliveRequest { id: place.lease })
                 .await?;
+            self.state().extended = Some(asked);
             let reply = self.client.ask(self.proving(place)).await?;
             let (before, after) = (header(alive.header)?, header(reply.header)?);
             if (before.member_id, before.raft_term) != (after.member_id, after.raft_term) {

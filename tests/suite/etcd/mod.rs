@@ -3,6 +3,8 @@
 mod failures;
 mod logins;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -379,6 +381,38 @@ fn the_guard_gives_the_lock_back_when_rlock_is_killed() {
     wait_for_entries(&etcd, 2);
     waiter.signal(Signal::SIGKILL);
     wait_for_entries(&etcd, 1);
+    drop(job);
+}
+
+/// Returns how many calls of this name the only member has begun.
+fn calls(etcd: &Etcd, name: &str) -> u64 {
+    let mut page = String::new();
+    let mut stream = TcpStream::connect(etcd.endpoint(0)).expect("etcd");
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    stream.read_to_string(&mut page).expect("a page");
+    let name = format!("grpc_method=\"{name}\"");
+    let is_wanted =
+        |line: &&str| line.starts_with("grpc_server_started_total") && line.contains(&name);
+    let lines = page.lines().filter(is_wanted);
+    let number = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
+    lines.filter_map(number).sum()
+}
+
+#[test]
+fn a_waiter_has_one_watch_and_a_keepalive_each_third_of_its_ttl() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let job = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
+    // Its own watch is there.
+    std::thread::sleep(Duration::from_millis(1500));
+    let seen = || ["Watch", "LeaseKeepAlive"].map(|name| calls(&etcd, name));
+    let before = seen();
+    let waits = ["--ttl", "3s", "--wait", "9s"];
+    let waiter = rlock("job").node(&etcd.url()).args(waits).sh("true");
+    waiter.code(75);
+    let after = seen();
+    assert_eq!(after[0] - before[0], 1);
+    let keepalives = after[1] - before[1];
+    assert!((6..=11).contains(&keepalives), "{keepalives}");
     drop(job);
 }
 
