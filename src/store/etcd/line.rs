@@ -31,10 +31,11 @@ impl Lock {
         }
         let lock = Arc::clone(self);
         let task = tokio::spawn(async move {
-            tokio::join!(
-                lock.keep_alive(&place, term),
-                lock.until_first(&place, Some(ahead))
-            );
+            // Either end is told, and the client asks then.
+            tokio::select! {
+                () = lock.keep_alive(&place, term) => {}
+                () = lock.until_first(&place, Some(ahead)) => {}
+            }
         });
         state.waiting = Some(task.abort_handle());
     }
