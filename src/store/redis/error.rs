@@ -11,10 +11,11 @@ use crate::text::escape;
 
 /// Codes and words of errors that are about rights. Where the code is lost (an error that a script
 /// wraps, redis-rs' answer to SELECT), the words are not.
-const REFUSED: [&str; 7] = [
+const REFUSED: [&str; 8] = [
     "NOAUTH",
     "WRONGPASS",
     "NOPERM",
+    "ACL failure in script",
     "can't run this command",
     "can't access at least one of the keys",
     "Authentication required",
@@ -192,9 +193,10 @@ fn is_code(text: &str, code: &str) -> bool {
 }
 
 /// Whether it is a refused right, in a sentence that repeats nothing of what was sent. Redis 6
-/// wraps what a script met.
+/// wraps what a script met, and Valkey 8 has words of its own.
 fn is_refused_right(text: &str) -> bool {
     text.starts_with("NOPERM ")
+        || text.starts_with("ERR ACL failure in script: ")
         || text.starts_with("ERR Error running script") && text.contains(": -NOPERM ")
 }
 
@@ -251,7 +253,7 @@ fn message(error: &RedisError) -> String {
     };
     // Redis 7 names the place in the script: "… script: SHA, on @user_script:161."
     if let Some(end) = message
-        .find(" script: ")
+        .rfind(" script: ")
         .filter(|end| message[*end..].contains("@user_script"))
     {
         message.truncate(end);
@@ -271,6 +273,17 @@ mod tests {
             (fault.kind, fault.why.as_str()),
             (FaultKind::Unknown, "its answer is none of Redis' protocol")
         );
+    }
+
+    #[test]
+    fn the_place_in_the_script_is_cut_off_and_no_words_before_it() {
+        let told = "ERR ACL failure in script: No permissions to access a key";
+        let text = format!("-{told} script: 3c9b9, on @user_script:1.\r\n");
+        let Ok(Value::ServerError(error)) = redis::parse_redis_value(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        let fault = fault(&error.into(), None);
+        assert_eq!((fault.kind, fault.why.as_str()), (FaultKind::Refused, told));
     }
 
     #[test]
@@ -304,6 +317,10 @@ mod tests {
             ),
             (
                 "ERR Error running script (call to f_1): @user_script:9: -NOPERM this user",
+                FaultKind::Refused,
+            ),
+            (
+                "ERR ACL failure in script: No permissions to access a key",
                 FaultKind::Refused,
             ),
             ("ERR Authentication required.", FaultKind::Refused),
