@@ -125,8 +125,9 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     }
     let mut ensemble = Ensemble::start();
     let url = ensemble.url(&[0, 1, 2]);
-    let mut holder = rlock("leader").node(&url).args(["--ttl", "25s"]).hold(HOLD);
-    let mut waiter = rlock("leader").node(&url).args(["--ttl", "25s"]);
+    // On a busy machine an election takes some 20 s.
+    let mut holder = rlock("leader").node(&url).args(["--ttl", "1m"]).hold(HOLD);
+    let mut waiter = rlock("leader").node(&url).args(["--ttl", "1m"]);
     waiter = waiter.args(["--wait", "2m", "--", "echo", "next"]);
     let mut waiter = waiter.spawn();
     eventually("it waits", || {
