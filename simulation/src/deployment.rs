@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rlock::store::redis::address::{Endpoint, HostKind, Remote};
+use rlock::store::net::hosts::Endpoint;
+use rlock::store::redis::address::{HostKind, Remote};
 use rlock::store::redis::locator::Way;
 
 use crate::server::Address;

@@ -15,14 +15,12 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
-#[cfg(feature = "etcd")]
-use crate::store::etcd::{address::EtcdAddress, client::Access};
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use crate::store::net::quorum::{Access, QuorumAddress};
 use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
-#[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::{address::ZooKeeperAddress, ensemble};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
@@ -85,46 +83,15 @@ fn secrets(remotes: &[Remote], args: &NodeArgs, sources: &Sources) -> Result<Sec
     Ok(secrets)
 }
 
-/// Returns how a cluster of etcd is reached, with the password of its user and the issuers to
-/// trust. Reads no file that the address does not need.
-#[cfg(feature = "etcd")]
+/// Returns how servers that have a quorum of their own are reached, with the password of the user and
+/// the issuers to trust. Reads no file that the address does not need.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub(super) fn access(
-    cluster: &EtcdAddress,
+    address: &QuorumAddress,
     args: &NodeArgs,
     sources: &Sources,
 ) -> Result<Access, Failure> {
-    let login = (cluster.user.as_ref(), cluster.password.as_ref());
-    Ok(Access {
-        hosts: cluster.hosts.clone(),
-        user: user(cluster, login, args, sources)?,
-        trust: cluster.is_tls.then(|| trust(args)).transpose()?,
-    })
-}
-
-/// The same of an ensemble of ZooKeeper.
-#[cfg(feature = "zookeeper")]
-pub(super) fn access_to_ensemble(
-    ensemble: &ZooKeeperAddress,
-    args: &NodeArgs,
-    sources: &Sources,
-) -> Result<ensemble::Access, Failure> {
-    let login = (ensemble.user.as_ref(), ensemble.password.as_ref());
-    Ok(ensemble::Access {
-        hosts: ensemble.hosts.clone(),
-        user: user(ensemble, login, args, sources)?,
-        trust: ensemble.is_tls.then(|| trust(args)).transpose()?,
-    })
-}
-
-/// Returns the user of an address that has one, with the password.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-fn user(
-    address: &impl Display,
-    login: (Option<&String>, Option<&Secret>),
-    args: &NodeArgs,
-    sources: &Sources,
-) -> Result<Option<(String, Secret)>, Failure> {
-    Ok(match login {
+    let user = match (&address.user, &address.password) {
         (None, _) => None,
         (Some(user), Some(password)) => Some((user.clone(), password.clone())),
         (Some(user), None) => {
@@ -136,6 +103,11 @@ fn user(
             };
             Some((user.clone(), password.ok_or_else(missing)?))
         }
+    };
+    Ok(Access {
+        hosts: address.hosts.clone(),
+        user,
+        trust: address.is_tls.then(|| trust(args)).transpose()?,
     })
 }
 

@@ -9,13 +9,15 @@ use crate::exit::{Failure, Outcome};
 use crate::lock::key::Key;
 use crate::store::address::{Address, has_scheme, joined};
 #[cfg(feature = "etcd")]
-use crate::store::etcd::{self, EtcdStore, address::EtcdAddress, client::Access};
+use crate::store::etcd::{self, EtcdStore};
 use crate::store::examine::{Rights, Role};
 use crate::store::local::{self, LocalDir, LocalStore};
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use crate::store::net::quorum::{Access, QuorumAddress};
 use crate::store::redis::locator::Way;
 use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
 #[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::{self, ZooKeeperStore, address::ZooKeeperAddress, ensemble};
+use crate::store::zookeeper::{self, ZooKeeperStore};
 use crate::store::{Feature, Store};
 
 /// Most nodes that are accepted.
@@ -27,10 +29,10 @@ pub enum StoreConfig {
     Servers(Vec<Way>),
     /// A cluster of etcd.
     #[cfg(feature = "etcd")]
-    Etcd(Box<(EtcdAddress, Access)>),
+    Etcd(Box<(QuorumAddress, Access)>),
     /// An ensemble of ZooKeeper.
     #[cfg(feature = "zookeeper")]
-    ZooKeeper(Box<(ZooKeeperAddress, ensemble::Access)>),
+    ZooKeeper(Box<(QuorumAddress, Access)>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<LocalDir>),
 }
@@ -52,7 +54,7 @@ impl StoreConfig {
             }
             #[cfg(feature = "zookeeper")]
             Some(Self::ZooKeeper(mut ensemble)) => {
-                ensemble.1 = credentials::access_to_ensemble(&ensemble.0, args, sources)?;
+                ensemble.1 = credentials::access(&ensemble.0, args, sources)?;
                 Ok(Self::ZooKeeper(ensemble))
             }
             Some(store) => Ok(store),
@@ -76,9 +78,9 @@ impl StoreConfig {
                 Some(Self::Etcd(Box::new((cluster.clone(), Access::default()))))
             }
             #[cfg(feature = "zookeeper")]
-            Address::ZooKeeper(address) => Some(Self::ZooKeeper(Box::new((
-                address.clone(),
-                ensemble::Access::default(),
+            Address::ZooKeeper(ensemble) => Some(Self::ZooKeeper(Box::new((
+                ensemble.clone(),
+                Access::default(),
             )))),
             Address::Remote(_) => None,
         }

@@ -7,12 +7,14 @@ use std::ffi::OsString;
 use std::fmt;
 
 #[cfg(feature = "etcd")]
-use crate::store::etcd::address::EtcdAddress;
+use crate::store::etcd;
 use crate::store::local::LocalDir;
 use crate::store::local::address as local;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+use crate::store::net::quorum::{QuorumAddress, QuorumForm};
 use crate::store::redis::address::{self as redis, Remote, SERVER_PORT};
 #[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::address::ZooKeeperAddress;
+use crate::store::zookeeper;
 use crate::text::escape;
 
 /// A node's address.
@@ -22,10 +24,10 @@ pub enum Address {
     Remote(Remote),
     /// A cluster of etcd.
     #[cfg(feature = "etcd")]
-    Etcd(EtcdAddress),
+    Etcd(QuorumAddress),
     /// An ensemble of ZooKeeper.
     #[cfg(feature = "zookeeper")]
-    ZooKeeper(ZooKeeperAddress),
+    ZooKeeper(QuorumAddress),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<LocalDir>),
 }
@@ -87,8 +89,7 @@ const SCHEMES: &[Scheme] = &[
         tls: &["zookeepers", "zks"],
         separator: OF_URL,
         parse: |rest, is_tls| {
-            without_fragment(rest)?;
-            ZooKeeperAddress::parse(rest, is_tls).map(Address::ZooKeeper)
+            quorum(&zookeeper::address::FORM, rest, is_tls).map(Address::ZooKeeper)
         },
         has_hosts: true,
     },
@@ -97,10 +98,7 @@ const SCHEMES: &[Scheme] = &[
         plain: &["etcd"],
         tls: &["etcds"],
         separator: OF_URL,
-        parse: |rest, is_tls| {
-            without_fragment(rest)?;
-            EtcdAddress::parse(rest, is_tls).map(Address::Etcd)
-        },
+        parse: |rest, is_tls| quorum(&etcd::address::FORM, rest, is_tls).map(Address::Etcd),
         has_hosts: true,
     },
     Scheme {
@@ -133,6 +131,13 @@ fn remote(
 ) -> Result<Address, String> {
     without_fragment(rest)?;
     read(rest).map(Address::Remote)
+}
+
+/// Reads what follows the scheme of servers that have a quorum of their own.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn quorum(form: &QuorumForm, rest: &str, is_tls: bool) -> Result<QuorumAddress, String> {
+    without_fragment(rest)?;
+    QuorumAddress::parse(form, rest, is_tls)
 }
 
 /// Refuses an address with a `#`, behind which another client would read nothing.
@@ -348,7 +353,7 @@ fn is_open(address: &str) -> bool {
 pub(super) mod tests {
     use super::*;
     use crate::secret::Secret;
-    use crate::store::redis::address::Endpoint;
+    use crate::store::net::hosts::Endpoint;
     use proptest::prelude::*;
 
     pub(in crate::store) fn shown(raw: &str) -> String {

@@ -41,6 +41,11 @@ use crate::lock::token::Token;
 /// A reply that may come.
 pub type Pending<T> = Pin<Box<dyn Future<Output = T>>>;
 
+/// A reply that is there already.
+pub fn ready<T: 'static>(reply: T) -> Pending<T> {
+    Box::pin(std::future::ready(reply))
+}
+
 /// Pages of names that may come.
 pub type Pages = Pin<Box<dyn Stream<Item = Result<Page, Fault>>>>;
 
@@ -130,7 +135,7 @@ pub trait Node {
     /// `false` if the last request was handed to no connection, or to one that is broken, or not
     /// within `limit`.
     fn settled(&self, _limit: Duration) -> Pending<bool> {
-        Box::pin(std::future::ready(true))
+        ready(true)
     }
 }
 
@@ -157,7 +162,7 @@ pub trait Queue {
 
     /// Ends the waiters with `--supersede` that came before the holder, whose claim this was.
     fn announce(&self, _claim: &Claim) -> Pending<()> {
-        Box::pin(std::future::ready(()))
+        ready(())
     }
 
     /// Listens for the holder of `token` from now on: the node says when its lock was taken away.

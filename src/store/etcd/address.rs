@@ -1,86 +1,32 @@
 //! The address of a cluster: `etcd://[user[:password]@]host[:2379],…[/prefix]`, with TLS
 //! `etcds://`.
 
-use std::fmt;
-
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
-
-use crate::secret::Secret;
-use crate::store::redis::address::{Endpoint, decoded, hosts};
+use crate::store::net::hosts::decoded;
+use crate::store::net::quorum::{QuorumAddress, QuorumForm};
 use crate::text::escape;
 
-/// Port of a member for its clients.
-const CLIENT_PORT: u16 = 2379;
+pub(in crate::store) const FORM: QuorumForm = QuorumForm {
+    scheme: "etcd",
+    port: 2379,
+    server: "member",
+    path,
+};
 
-/// Must be encoded in a prefix; a comma would end the address.
-const IN_PREFIX: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'%')
-    .add(b'?')
-    .add(b'#')
-    .add(b',')
-    .add(b'@');
-
-/// How to reach a cluster and as whom.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EtcdAddress {
-    /// Members of the cluster, at least one.
-    pub hosts: Vec<Endpoint>,
-    /// Whether connections are encrypted.
-    pub is_tls: bool,
-    /// The user.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<Secret>,
-    /// The beginning of all names of locks, without the slash behind it.
-    pub prefix: String,
+fn path(typed: &str) -> Result<String, String> {
+    let prefix = decoded(typed)?.trim_end_matches('/').to_owned();
+    if escape::text(&prefix) != prefix {
+        return Err("the prefix has characters that no name has".to_owned());
+    }
+    Ok(if prefix.is_empty() {
+        prefix
+    } else {
+        format!("/{prefix}")
+    })
 }
 
-impl EtcdAddress {
-    /// Reads what stands behind the scheme.
-    pub(in crate::store) fn parse(rest: &str, is_tls: bool) -> Result<Self, String> {
-        let (remote, path) = hosts(rest, is_tls, CLIENT_PORT, "member")?;
-        let prefix = decoded(path)?.trim_end_matches('/').to_owned();
-        if escape::text(&prefix) != prefix {
-            return Err("the prefix has characters that no name has".to_owned());
-        }
-        if remote.user.is_none() && remote.password.is_some() {
-            return Err("a password needs its user: write user:password@".to_owned());
-        }
-        Ok(Self {
-            hosts: remote.hosts,
-            is_tls,
-            user: remote.user,
-            password: remote.password,
-            prefix,
-        })
-    }
-
-    /// Returns the address with its user and without its password.
-    pub(in crate::store) fn without_secret(&self) -> String {
-        let Some(user) = &self.user else {
-            return self.to_string();
-        };
-        let user = utf8_percent_encode(user, NON_ALPHANUMERIC);
-        self.to_string().replacen("://", &format!("://{user}@"), 1)
-    }
-
-    /// Whether both lead to the same cluster.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.hosts.iter().any(|host| other.hosts.contains(host))
-    }
-}
-
-impl fmt::Display for EtcdAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_tls { "etcds" } else { "etcd" };
-        let hosts: Vec<String> = self.hosts.iter().map(Endpoint::to_string).collect();
-        write!(f, "{scheme}://{}", hosts.join(","))?;
-        if self.prefix.is_empty() {
-            return Ok(());
-        }
-        write!(f, "/{}", utf8_percent_encode(&self.prefix, IN_PREFIX))
-    }
+/// Returns the beginning of all names of locks, without the slash behind it.
+pub(super) fn prefix(address: &QuorumAddress) -> &str {
+    address.path.strip_prefix('/').unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -22,30 +22,14 @@ use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest};
 use super::status::Status;
 use crate::clock;
 use crate::secret::Secret;
-use crate::store::net::dial::{Stream, boxed, connect};
+use crate::store::net::dial::{boxed, connect};
+use crate::store::net::hosts::{Endpoint, host_and_port};
+use crate::store::net::quorum::{Access, Dial};
 use crate::store::net::tls::{Trust, no_tls};
-use crate::store::redis::address::{Endpoint, host_and_port};
-use crate::store::{Fault, FaultKind, Pending};
-
-/// Opens the stream to a member, within a time.
-pub type Dial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;
-
-/// A stream that is being opened.
-pub type Dialing = std::pin::Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
+use crate::store::{Fault, FaultKind};
 
 /// How a client begins, with no settings (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
-/// How to reach the members and as whom.
-#[derive(Clone, Default)]
-pub struct Access {
-    /// The members.
-    pub hosts: Vec<Endpoint>,
-    /// The user, if users are known there.
-    pub user: Option<(String, Secret)>,
-    /// Needed for TLS only.
-    pub trust: Option<Trust>,
-}
 
 /// A client of a cluster. Its clones share one connection.
 #[derive(Clone)]
@@ -441,9 +425,4 @@ async fn login(link: &Link, name: &str, password: &Secret) -> Result<Option<Stri
         Err(Failed::Refused(status)) => Err(status.fault_of_login()),
         Err(Failed::Broken(fault)) => Err(fault),
     }
-}
-
-/// A value that is there already.
-pub(super) fn ready<T: 'static>(value: T) -> Pending<T> {
-    Box::pin(std::future::ready(value))
 }

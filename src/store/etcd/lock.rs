@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex as Gate, Notify, watch};
+use tokio::sync::{Mutex as Gate, Notify};
 use tokio::task::AbortHandle;
 
 use super::client::{Client, Outcome};
@@ -35,6 +35,7 @@ use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
 use crate::lock::queue::QueuePosition;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::net::unwritten::{Requests, Unwritten};
 use crate::store::{
     Answer, Claim, Fault, FaultKind, Hint, Keep, Parked, QueueAction, Release, ReleaseReply,
     Renewal, ServerInfo, Vote,
@@ -55,8 +56,7 @@ pub(super) struct Lock {
     state: Mutex<State>,
     /// Tells that there is a new hint.
     pub(super) stirred: Notify,
-    /// Number of requests that the kernel does not have yet.
-    unwritten: watch::Sender<usize>,
+    pub(super) requests: Requests,
 }
 
 /// The client's part of a lock.
@@ -124,15 +124,6 @@ pub(super) struct Ahead {
     readers: u32,
 }
 
-/// A request that the kernel does not have yet.
-pub(super) struct Unwritten(Arc<Lock>);
-
-impl Drop for Unwritten {
-    fn drop(&mut self) {
-        self.0.unwritten.send_modify(|number| *number -= 1);
-    }
-}
-
 impl Lock {
     pub(super) fn new(client: Client, names: Names) -> Arc<Self> {
         let breaks = *client.breaks().borrow();
@@ -145,7 +136,7 @@ impl Lock {
                 ..State::default()
             }),
             stirred: Notify::new(),
-            unwritten: watch::Sender::new(0),
+            requests: Requests::default(),
         })
     }
 
@@ -157,18 +148,6 @@ impl Lock {
     pub(super) fn tell(&self, hint: Hint) {
         self.state().hints.push_back(hint);
         self.stirred.notify_one();
-    }
-
-    /// Counts a request until the kernel has it.
-    pub(super) fn unwritten(self: &Arc<Self>) -> Unwritten {
-        self.unwritten.send_modify(|number| *number += 1);
-        Unwritten(Arc::clone(self))
-    }
-
-    /// Returns once the kernel has all that was asked.
-    pub(super) async fn written(&self) {
-        let mut number = self.unwritten.subscribe();
-        let _ = number.wait_for(|number| *number == 0).await;
     }
 
     /// Notes that `token` enters.
@@ -655,7 +634,7 @@ impl Lock {
         }
         // These leases have no keys any more. If this is lost, they end by themselves.
         let revoking = over.into_iter().map(|lease| {
-            let last = self.unwritten();
+            let last = self.requests.begin();
             self.revoke(lease, || drop(last))
         });
         let revoking: Vec<_> = revoking.collect();
@@ -929,9 +908,10 @@ pub(super) fn range(request: RangeRequest) -> RequestOp {
 
 #[cfg(test)]
 mod tests {
-    use super::super::client::{Access, dial};
+    use super::super::client::dial;
     use super::*;
     use crate::lock::key::Key;
+    use crate::store::net::quorum::Access;
 
     fn lock() -> Arc<Lock> {
         let client = Client::new(Access::default(), dial(None), Duration::ZERO, 0);

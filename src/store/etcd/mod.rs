@@ -7,7 +7,7 @@
 //!
 //! A cluster has a quorum of its own, so it is one node and stands alone.
 
-pub mod address;
+pub(in crate::store) mod address;
 pub mod client;
 mod examine;
 mod line;
@@ -22,21 +22,21 @@ mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::client::{Access, Client, Dial, dial, ready};
+use self::address::prefix;
+use self::client::{Client, dial};
 use self::lock::Lock;
 use self::names::Names;
 use super::{
     Answer, Claim, Fault, FaultKind, Feature, Hint, Keep, Lacking, Listing, Look, Node, Pages,
-    Pending, Queue, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wakes,
+    Pending, Queue, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wakes, ready,
 };
-use crate::clock;
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
-use crate::store::etcd::address::EtcdAddress;
 use crate::store::examine::{Examination, Plan, Rights, Role};
+use crate::store::net::quorum::{Access, Dial, QuorumAddress};
 use crate::store::redis::acl::Locks;
 use crate::text::escape;
 
@@ -62,14 +62,15 @@ const FOR_REDIS: &str = "is for Redis";
 
 /// Returns the text that gives a role of etcd the rights of `role` to these locks, or to all if there
 /// are none. Of a pattern, what stands before its first star counts.
-pub fn rights(address: &EtcdAddress, role: Role, locks: Locks) -> Rights {
+pub fn rights(address: &QuorumAddress, role: Role, locks: Locks) -> Rights {
     let right = if role == Role::Monitor {
         "read"
     } else {
         "readwrite"
     };
-    let slash = if address.prefix.is_empty() { "" } else { "/" };
-    let base = format!("{}{slash}", address.prefix);
+    let prefix = prefix(address);
+    let slash = if prefix.is_empty() { "" } else { "/" };
+    let base = format!("{prefix}{slash}");
     let patterns = locks.patterns.iter().map(|pattern| {
         let text = pattern.split('*').next().unwrap_or_default();
         (format!("{base}{}{text}", locks.prefix), true)
@@ -99,8 +100,8 @@ pub fn rights(address: &EtcdAddress, role: Role, locks: Locks) -> Rights {
 }
 
 /// Checks the name of a lock at `address`. Errors are for people.
-pub fn check_key(address: &EtcdAddress, key: &Key) -> Result<(), &'static str> {
-    if Names::new(&address.prefix, key).are_marks() {
+pub fn check_key(address: &QuorumAddress, key: &Key) -> Result<(), &'static str> {
+    if Names::new(prefix(address), key).are_marks() {
         return Err("begins with rlock:once:, where etcd has the successes of --once");
     }
     Ok(())
@@ -119,17 +120,17 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// A cluster that is connected to when it is first asked. `limit` bounds each exchange,
     /// connecting included.
-    pub fn new(address: &EtcdAddress, access: Access, limit: Duration) -> Self {
+    pub fn new(address: &QuorumAddress, access: Access, limit: Duration) -> Self {
         let dial = dial(access.trust.as_ref());
         Self::over(address, access, dial, limit)
     }
 
     /// The same, over streams that `dial` opens.
-    pub fn over(address: &EtcdAddress, access: Access, dial: Dial, limit: Duration) -> Self {
+    pub fn over(address: &QuorumAddress, access: Access, dial: Dial, limit: Duration) -> Self {
         Self {
             name: address.to_string(),
             client: Client::new(access, dial, limit, REPLY_LIMIT),
-            prefix: address.prefix.clone(),
+            prefix: prefix(address).to_owned(),
         }
     }
 }
@@ -175,7 +176,11 @@ impl Node for EtcdNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let (lock, claim, written) = (Arc::clone(&self.lock), claim.clone(), self.lock.unwritten());
+        let (lock, claim, written) = (
+            Arc::clone(&self.lock),
+            claim.clone(),
+            self.lock.requests.begin(),
+        );
         lock.enters(claim.token);
         started(async move { lock.acquire(claim, written).await }, |fault| {
             Vote::Failed(fault).into()
@@ -206,7 +211,7 @@ impl Node for EtcdNode {
         let (lock, release, written) = (
             Arc::clone(&self.lock),
             release.clone(),
-            self.lock.unwritten(),
+            self.lock.requests.begin(),
         );
         if lock.gives_up(release.token) {
             let cut_off = async move { lock.cut_off(release.token, written).await };
@@ -251,11 +256,7 @@ impl Node for EtcdNode {
     }
 
     fn settled(&self, limit: Duration) -> Pending<bool> {
-        let lock = Arc::clone(&self.lock);
-        Box::pin(async move {
-            let written = clock::until(clock::now() + limit, lock.written());
-            written.await.is_some()
-        })
+        self.lock.requests.written(limit)
     }
 }
 

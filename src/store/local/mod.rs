@@ -28,7 +28,7 @@ use self::files::{Files, Gate, HeldFile};
 use self::watch::{Awaited, Watch};
 use super::{
     Answer, Claim, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
-    Pending, Plan, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wake,
+    Pending, Plan, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wake, ready,
 };
 use crate::clock::{self, Alarm};
 use crate::exit::is_shortage;
@@ -116,7 +116,7 @@ impl Store for LocalStore {
 
     fn examine(&self, _: &Plan) -> Pending<Result<Examination, Fault>> {
         let examination = examine::examination(self.dir.as_ref());
-        Box::pin(std::future::ready(examination))
+        ready(examination)
     }
 }
 
@@ -337,7 +337,7 @@ impl Node for LocalNode {
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
         let vote = self.take(claim).unwrap_or_else(Vote::Failed);
-        Box::pin(std::future::ready(vote.into()))
+        ready(vote.into())
     }
 
     fn keep(&self, keep: &Keep) -> Pending<Renewal> {
@@ -347,23 +347,23 @@ impl Node for LocalNode {
             Some(_) => Renewal::NotOurs(Revoked::Missing, None, None),
             None => self.renewed(keep.token).unwrap_or_else(Renewal::Failed),
         };
-        Box::pin(std::future::ready(renewal))
+        ready(renewal)
     }
 
     fn look(&self, look: Look) -> Pending<Result<Observation, Fault>> {
-        Box::pin(std::future::ready(self.seen(look)))
+        ready(self.seen(look))
     }
 
     fn take_away(&self, _how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         let why = "a lock on this machine alone ends with the rlock that holds it: end that one";
-        Box::pin(std::future::ready(Err(Fault::new(FaultKind::Unfit, why))))
+        ready(Err(Fault::new(FaultKind::Unfit, why)))
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {
-        Box::pin(std::future::ready(
+        ready(
             self.let_go(release.token)
                 .unwrap_or_else(ReleaseReply::Failed),
-        ))
+        )
     }
 
     fn next(&self) -> Pending<Hint> {

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -42,6 +43,9 @@ const MOST: usize = 8;
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A stream that is being opened.
+pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
 
 /// Returns the stream, or the fault of a server that cannot be reached.
 pub(in crate::store) fn boxed(

@@ -11,12 +11,11 @@
 use std::fmt;
 use std::path::{Component, PathBuf};
 
-use percent_encoding::{
-    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
-};
-use url::{Host, Url};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use url::Url;
 
 use crate::secret::Secret;
+use crate::store::net::hosts::{Endpoint, Hosts, decoded, filled, share_one, url_of, with_user};
 use crate::text::escape;
 
 /// How to reach a server and as whom.
@@ -46,6 +45,16 @@ pub enum HostKind {
 }
 
 impl Remote {
+    fn at(hosts: Hosts, kind: HostKind, db: u32) -> Self {
+        Self {
+            kind,
+            hosts: hosts.all,
+            user: hosts.user,
+            password: hosts.password,
+            db,
+        }
+    }
+
     /// Whether connections to hosts and servers are encrypted.
     pub fn is_tls(&self) -> bool {
         self.hosts
@@ -60,33 +69,13 @@ impl Remote {
 
     /// Returns the address with its user and without its password.
     pub(in crate::store) fn without_secret(&self) -> String {
-        let Some(user) = &self.user else {
-            return self.to_string();
-        };
-        let user = utf8_percent_encode(user, NON_ALPHANUMERIC);
-        self.to_string().replacen("://", &format!("://{user}@"), 1)
+        with_user(&self.to_string(), self.user.as_deref())
     }
 
     /// Whether both lead to the same server.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.hosts.iter().any(|host| other.hosts.contains(host))
+        self.kind == other.kind && share_one(&self.hosts, &other.hosts)
     }
-}
-
-/// Where a server listens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
-    /// Host (without the brackets of an IPv6 address) and port; `tls` for `rediss://`.
-    Tcp {
-        /// Name or address.
-        host: String,
-        /// TCP port.
-        port: u16,
-        /// Whether the connection is encrypted and the server's name verified.
-        tls: bool,
-    },
-    /// A unix socket.
-    Unix(PathBuf),
 }
 
 /// Port of a server.
@@ -95,65 +84,22 @@ pub(in crate::store) const SERVER_PORT: u16 = 6379;
 /// Port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 
-/// Most sentinels or members that are accepted.
-const MOST_HOSTS: usize = 15;
-
-/// Other parts of an address begin with these, or other addresses: encoded in a host they would
-/// once be read as such.
-const IN_NO_HOST: &str = "/?#@%,\\[]<>^|";
-
 /// Reads the address of a server over TCP behind its scheme and `://`; `port` is its port if none
 /// is given. Errors name no part of it that may be a password's.
 pub(in crate::store) fn tcp(rest: &str, tls: bool, port: u16) -> Result<Remote, String> {
-    let url = Url::parse(&format!("redis://{rest}")).map_err(|error| {
-        let is_list = rest.contains(char::is_whitespace);
-        if is_list {
-            "it has a blank; several addresses are separated by commas".to_owned()
-        } else {
-            error.to_string()
-        }
-    })?;
-    // Said before anything of it is shown: the rest of a password.
-    if url.path().contains('@') || url.query().is_some_and(|query| query.contains('@')) {
-        return Err("a / or ? in a password must be written %2F or %3F".to_owned());
-    }
+    let url = url_of(rest)?;
     if let Some((name, _)) = url.query_pairs().next() {
         return Err(format!(
             "unknown option {}; the database number is written /N",
             escape::text(&name)
         ));
     }
-    let host = match url.host_str() {
-        None | Some("") => return Err("the host is missing".to_owned()),
-        Some(host) => decoded(host.trim_start_matches('[').trim_end_matches(']'))?,
-    };
-    let has_port_inside = host.contains(':') && !matches!(url.host(), Some(Host::Ipv6(_)));
-    if has_port_inside
-        || host.contains(|c: char| c.is_whitespace() || IN_NO_HOST.contains(c))
-        || escape::text(&host) != host
-    {
-        return Err("the host has characters that no host has".to_owned());
-    }
+    let hosts = Hosts::of(&url, tls, port)?;
     let db = match url.path().trim_start_matches('/') {
         "" => 0,
         number => database(number)?,
     };
-    Ok(Remote {
-        kind: HostKind::Server,
-        hosts: vec![Endpoint::Tcp {
-            host,
-            port: url.port().unwrap_or(port),
-            tls,
-        }],
-        user: filled(decoded(url.username())?),
-        password: url
-            .password()
-            .map(decoded)
-            .transpose()?
-            .and_then(filled)
-            .map(Secret::new),
-        db,
-    })
+    Ok(Remote::at(hosts, HostKind::Server, db))
 }
 
 /// Reads the path of a socket as it is typed, without an option.
@@ -221,7 +167,7 @@ fn checked(path: String) -> Result<PathBuf, String> {
 
 /// Reads what stands behind the scheme of a service's address.
 pub(in crate::store) fn service(rest: &str, tls: bool) -> Result<Remote, String> {
-    let (remote, path) = hosts(rest, tls, SENTINEL_PORT, "sentinel")?;
+    let (hosts, path) = Hosts::several(rest, tls, SENTINEL_PORT, "sentinel")?;
     let (name, db) = path.split_once('/').unwrap_or((path, ""));
     let name = decoded(name)?;
     if name.is_empty() {
@@ -231,76 +177,21 @@ pub(in crate::store) fn service(rest: &str, tls: bool) -> Result<Remote, String>
         return Err("the service has characters that no service has".to_owned());
     }
     let db = if db.is_empty() { 0 } else { database(db)? };
-    Ok(Remote {
-        kind: HostKind::Sentinel(name),
-        db,
-        ..remote
-    })
+    Ok(Remote::at(hosts, HostKind::Sentinel(name), db))
 }
 
 /// Reads what stands behind the scheme of a cluster's address.
 pub(in crate::store) fn cluster(rest: &str, tls: bool) -> Result<Remote, String> {
-    let (remote, path) = hosts(rest, tls, SERVER_PORT, "member")?;
+    let (hosts, path) = Hosts::several(rest, tls, SERVER_PORT, "member")?;
     if !path.is_empty() && database(path)? > 0 {
         return Err("a cluster has database 0 only".to_owned());
     }
-    Ok(Remote {
-        kind: HostKind::Member,
-        ..remote
-    })
-}
-
-/// Reads the hosts of an address. Returns them with user and password, and what follows them.
-pub(in crate::store) fn hosts<'a>(
-    rest: &'a str,
-    tls: bool,
-    port: u16,
-    kind: &str,
-) -> Result<(Remote, &'a str), String> {
-    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
-    if path.contains('@') || login.contains('?') {
-        return Err("a / or ? in a password must be written %2F or %3F".to_owned());
-    }
-    if rest.contains('?') {
-        return Err("it takes no option behind a ?".to_owned());
-    }
-    let at = if login.is_empty() {
-        String::new()
-    } else {
-        format!("{login}@")
-    };
-    let server = |host: &str| tcp(&format!("{at}{}", host.trim()), tls, port);
-    let mut hosts = hosts.split(',');
-    let mut all = server(hosts.next().unwrap_or_default())?;
-    for host in hosts {
-        for host in server(host)?.hosts {
-            if all.hosts.contains(&host) {
-                return Err(format!("it names the {kind} {host} twice"));
-            }
-            all.hosts.push(host);
-        }
-    }
-    match all.hosts.len() {
-        ..=MOST_HOSTS => Ok((all, path)),
-        count => Err(format!("it names {count} {kind}s; {MOST_HOSTS} are enough")),
-    }
-}
-
-fn filled(text: String) -> Option<String> {
-    if text.is_empty() { None } else { Some(text) }
+    Ok(Remote::at(hosts, HostKind::Member, 0))
 }
 
 fn database(text: &str) -> Result<u32, String> {
     text.parse()
         .map_err(|_| format!("{} is no database number", escape::text(text)))
-}
-
-pub(in crate::store) fn decoded(text: &str) -> Result<String, String> {
-    percent_decode_str(text)
-        .decode_utf8()
-        .map(Into::into)
-        .map_err(|_| "it is not UTF-8 once decoded".to_owned())
 }
 
 /// Must be encoded in a path, beside control characters and what is not ASCII; a comma would end
@@ -309,25 +200,6 @@ const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add
 
 /// Must be encoded in a service's name.
 const IN_NAME: &AsciiSet = &IN_PATH.add(b'/').add(b'@');
-
-/// `host:port`, or the path of a socket.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => f.write_str(&escape::text(&path.to_string_lossy())),
-            Self::Tcp { host, port, .. } => f.write_str(&host_and_port(&escape::text(host), *port)),
-        }
-    }
-}
-
-/// Returns `host:port`, with an IPv6 address in brackets.
-pub fn host_and_port(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
 
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -373,6 +245,7 @@ mod tests {
     use super::*;
     use crate::store::address::Address;
     use crate::store::address::tests::{refused, shown};
+    use crate::store::net::hosts::MOST_HOSTS;
 
     #[test]
     fn every_form_of_a_cluster_is_read_and_shown_without_its_password() {

@@ -3,7 +3,6 @@
 //! TLS over TCP.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +17,9 @@ use super::stranger::{self, Silence};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::secret::Secret;
-use crate::store::net::dial::{Stream, boxed, connect};
+use crate::store::net::dial::{Dialing, boxed, connect};
+use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::{Trust, no_tls};
-use crate::store::redis::address::Endpoint;
 use crate::store::{Fault, FaultKind};
 
 /// The remedy for a server without TLS.
@@ -61,9 +60,6 @@ impl From<Endpoint> for Access {
         }
     }
 }
-
-/// A stream that is being opened.
-pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
 
 /// Opens a stream to the server that is named. The caller limits the time to the one that is given.
 /// A simulated server takes the place of [`dial`] here, and of nothing else.

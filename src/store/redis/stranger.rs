@@ -7,9 +7,9 @@ use redis::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::call::Call;
-use super::connect::Dialing;
 use super::requests::Requests;
 use crate::clock;
+use crate::store::net::dial::Dialing;
 use crate::store::redis::locator::HashSlot;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::{Fault, FaultKind};

@@ -1,88 +1,25 @@
 //! The address of an ensemble: `zookeeper://[user[:password]@]host[:2181],…[/chroot]`, with TLS
-//! `zookeepers://`; in short `zk://` and `zks://`.
-
-use std::fmt;
-
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+//! `zookeepers://`; in short `zk://` and `zks://`. The user is that of scheme `digest`.
 
 use super::path;
-use crate::secret::Secret;
-use crate::store::redis::address::{Endpoint, decoded, hosts};
+use crate::store::net::hosts::decoded;
+use crate::store::net::quorum::QuorumForm;
 
-/// Port of a server for its clients.
-const CLIENT_PORT: u16 = 2181;
+pub(in crate::store) const FORM: QuorumForm = QuorumForm {
+    scheme: "zookeeper",
+    port: 2181,
+    server: "server",
+    path: chroot,
+};
 
-/// Must be encoded in a chroot; a comma would end the address.
-const IN_CHROOT: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'%')
-    .add(b'?')
-    .add(b'#')
-    .add(b',')
-    .add(b'@');
-
-/// How to reach an ensemble and as whom.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ZooKeeperAddress {
-    /// The servers, at least one.
-    pub hosts: Vec<Endpoint>,
-    /// Whether connections are encrypted.
-    pub is_tls: bool,
-    /// The user of scheme `digest`.
-    pub user: Option<String>,
-    /// Its password.
-    pub password: Option<Secret>,
-    /// The znode below which all locks are; empty, or with a slash before each part.
-    pub chroot: String,
-}
-
-impl ZooKeeperAddress {
-    /// Reads what stands behind the scheme.
-    pub(in crate::store) fn parse(rest: &str, is_tls: bool) -> Result<Self, String> {
-        let (remote, chroot) = hosts(rest, is_tls, CLIENT_PORT, "server")?;
-        let chroot = match decoded(chroot.trim_end_matches('/'))? {
-            empty if empty.is_empty() => empty,
-            chroot => format!("/{chroot}"),
-        };
-        path::check(&chroot).map_err(|why| format!("the chroot {why}"))?;
-        if remote.user.is_none() && remote.password.is_some() {
-            return Err("a password needs its user: write user:password@".to_owned());
-        }
-        Ok(Self {
-            hosts: remote.hosts,
-            is_tls,
-            user: remote.user,
-            password: remote.password,
-            chroot,
-        })
-    }
-
-    /// Returns the address with its user and without its password.
-    pub(in crate::store) fn without_secret(&self) -> String {
-        let Some(user) = &self.user else {
-            return self.to_string();
-        };
-        let user = utf8_percent_encode(user, NON_ALPHANUMERIC);
-        self.to_string().replacen("://", &format!("://{user}@"), 1)
-    }
-
-    /// Whether both lead to the same ensemble.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.hosts.iter().any(|host| other.hosts.contains(host))
-    }
-}
-
-impl fmt::Display for ZooKeeperAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_tls {
-            "zookeepers"
-        } else {
-            "zookeeper"
-        };
-        let hosts: Vec<String> = self.hosts.iter().map(Endpoint::to_string).collect();
-        let chroot = utf8_percent_encode(&self.chroot, IN_CHROOT);
-        write!(f, "{scheme}://{}{chroot}", hosts.join(","))
-    }
+/// Reads the znode below which all locks are.
+fn chroot(typed: &str) -> Result<String, String> {
+    let chroot = match decoded(typed.trim_end_matches('/'))? {
+        empty if empty.is_empty() => empty,
+        chroot => format!("/{chroot}"),
+    };
+    path::check(&chroot).map_err(|why| format!("the chroot {why}"))?;
+    Ok(chroot)
 }
 
 #[cfg(test)]

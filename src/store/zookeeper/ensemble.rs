@@ -7,7 +7,6 @@
 //! 3. What is to be asked follows the connect request in the same write. A server reads it once
 //!    the session stands (`ZooKeeperServer.java`, disableRecv).
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,10 +17,10 @@ use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
-use crate::secret::Secret;
 use crate::store::net::dial::{Stream, boxed, connect};
+use crate::store::net::hosts::Endpoint;
+use crate::store::net::quorum::{Access, Dial};
 use crate::store::net::tls::Trust;
-use crate::store::redis::address::Endpoint;
 use crate::store::{Fault, FaultKind};
 
 /// Timeout of a session that only looks, or changes another client's entries.
@@ -29,23 +28,6 @@ const VISIT: Duration = Duration::from_secs(10);
 
 /// The remedy for a server that closes a connection before it is attached.
 pub(super) const CLOSED: &str = "see whether its ensemble has a quorum, and its maxClientCnxns";
-
-/// Opens the stream to a server, within a time.
-pub type Dial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;
-
-/// A stream that is being opened.
-pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
-
-/// How to reach the servers, and as whom.
-#[derive(Clone, Default)]
-pub struct Access {
-    /// The servers, at least one.
-    pub hosts: Vec<Endpoint>,
-    /// The user of scheme `digest`, and its password.
-    pub user: Option<(String, Secret)>,
-    /// Needed for TLS only.
-    pub trust: Option<Trust>,
-}
 
 /// The servers. Connections are made by locks, each with a session of its own.
 pub(super) struct Ensemble {

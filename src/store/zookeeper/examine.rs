@@ -6,12 +6,12 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::address::ZooKeeperAddress;
 use super::ensemble::{Attachment, Closing, Ensemble};
 use super::jute::Request;
 use super::path::LockPath;
 use crate::clock;
 use crate::store::examine::{Examination, Finding, Plan, Weight, slowness};
+use crate::store::net::quorum::QuorumAddress;
 use crate::store::{Fault, FaultKind};
 use crate::text::{duration, escape};
 
@@ -48,7 +48,7 @@ struct Sessions {
 /// Examines the ensemble, and whether it can have the locks of `plan`.
 pub(super) async fn examination(
     ensemble: &Ensemble,
-    address: &ZooKeeperAddress,
+    address: &QuorumAddress,
     plan: &Plan,
 ) -> Result<Examination, Fault> {
     let each = ensemble.each().into_iter();
@@ -78,7 +78,7 @@ pub(super) async fn examination(
     findings.extend(of_list(servers.len(), known.listed));
     findings.extend(slowness(known.trip, plan));
     for key in &plan.keys {
-        if let Err(why) = LockPath::of(&address.chroot, key) {
+        if let Err(why) = LockPath::of(&address.path, key) {
             let what = format!("the name of {key} {why}");
             findings.push(Finding::new(Weight::Unfit, what, "choose another name"));
         }

@@ -9,7 +9,7 @@
 //! An answered ping proves nothing: a follower that is cut off from its leader answers pings. So a
 //! tenure counts from an exchange that the leader took part in (docs/zookeeper.md, The lease).
 
-pub mod address;
+pub(in crate::store) mod address;
 pub mod ensemble;
 mod examine;
 mod jute;
@@ -26,14 +26,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::address::ZooKeeperAddress;
-use self::ensemble::{Access, Dial, Ensemble};
+use self::ensemble::Ensemble;
 use self::path::LockPath;
 use self::place::{Command, Keeper};
 use super::{
     Answer, Claim, Denied, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
     Pending, Plan, Queue, QueueAction, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,
-    Wakes,
+    Wakes, ready,
 };
 use crate::clock;
 use crate::lock::key::Key;
@@ -42,6 +41,8 @@ use crate::lock::messages::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::net::quorum::{Access, Dial, QuorumAddress};
+use crate::store::net::unwritten::Requests;
 use crate::text::duration;
 
 /// The features that ZooKeeper lacks, so far.
@@ -80,20 +81,20 @@ const FOR_REDIS: &str = "is for Redis";
 /// An ensemble.
 pub struct ZooKeeperStore {
     name: String,
-    address: ZooKeeperAddress,
+    address: QuorumAddress,
     ensemble: Arc<Ensemble>,
 }
 
 impl ZooKeeperStore {
     /// An ensemble that is connected to when it is first asked. Each exchange takes `limit` at
     /// most.
-    pub fn new(address: &ZooKeeperAddress, access: Access, limit: Duration) -> Self {
+    pub fn new(address: &QuorumAddress, access: Access, limit: Duration) -> Self {
         let dial = ensemble::dial(access.trust.as_ref());
         Self::over(address, access, dial, limit)
     }
 
     /// The same, over streams that `dial` opens.
-    pub fn over(address: &ZooKeeperAddress, access: Access, dial: Dial, limit: Duration) -> Self {
+    pub fn over(address: &QuorumAddress, access: Access, dial: Dial, limit: Duration) -> Self {
         Self {
             name: address.to_string(),
             address: address.clone(),
@@ -103,8 +104,8 @@ impl ZooKeeperStore {
 }
 
 /// Checks the name of a lock at `address`. Errors are for people.
-pub fn check_key(address: &ZooKeeperAddress, key: &Key) -> Result<(), String> {
-    LockPath::of(&address.chroot, key).map(drop)
+pub fn check_key(address: &QuorumAddress, key: &Key) -> Result<(), String> {
+    LockPath::of(&address.path, key).map(drop)
 }
 
 impl Store for ZooKeeperStore {
@@ -115,7 +116,7 @@ impl Store for ZooKeeperStore {
     fn open(&self, key: &Key) -> Box<dyn Node> {
         Box::new(ZooKeeperNode {
             name: self.name.clone(),
-            path: LockPath::of(&self.address.chroot, key),
+            path: LockPath::of(&self.address.path, key),
             ensemble: Arc::clone(&self.ensemble),
             shared: Arc::default(),
             commands: Mutex::default(),
@@ -133,10 +134,10 @@ impl Store for ZooKeeperStore {
 #[derive(Default)]
 struct Shared {
     hints: Mutex<VecDeque<Hint>>,
-    /// Changes with each hint, and with `unwritten`.
+    /// Changes with each hint.
     changed: watch::Sender<()>,
-    /// Number of releases that the kernel has not got yet.
-    unwritten: Mutex<usize>,
+    /// Releases, and what takes a lock away.
+    requests: Requests,
     /// Whether the server tells the waiter or the holder when it is to ask again.
     wakes: AtomicBool,
 }
@@ -152,38 +153,6 @@ impl Shared {
     fn hint(&self) -> Option<Hint> {
         let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
         hints.pop_front()
-    }
-
-    fn is_written(&self) -> bool {
-        *self
-            .unwritten
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            == 0
-    }
-}
-
-/// A release that the kernel is to get, counted until it is dropped.
-struct Unwritten(Arc<Shared>);
-
-impl Unwritten {
-    fn of(shared: &Arc<Shared>) -> Self {
-        *shared
-            .unwritten
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) += 1;
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Unwritten {
-    fn drop(&mut self) {
-        *self
-            .0
-            .unwritten
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.changed.send_replace(());
     }
 }
 
@@ -274,7 +243,7 @@ impl Node for ZooKeeperNode {
 
     fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         let how = visit::Taking::of(how);
-        let unwritten = Unwritten::of(&self.shared);
+        let unwritten = self.shared.requests.begin();
         self.visit(move |ensemble, path| {
             Box::pin(async move {
                 let _unwritten = unwritten;
@@ -288,7 +257,7 @@ impl Node for ZooKeeperNode {
         if matches!(release.queue, QueueAction::Keep(_)) {
             return ready(ReleaseReply::NotOurs(Revoked::Missing));
         }
-        let (token, unwritten) = (release.token, Unwritten::of(&self.shared));
+        let (token, unwritten) = (release.token, self.shared.requests.begin());
         let released = self.ask(|reply| Command::Release(token, unwritten, reply));
         Box::pin(async move { released.await.unwrap_or_else(ReleaseReply::Failed) })
     }
@@ -311,22 +280,13 @@ impl Node for ZooKeeperNode {
     }
 
     fn settled(&self, limit: Duration) -> Pending<bool> {
-        let shared = Arc::clone(&self.shared);
-        let mut changed = shared.changed.subscribe();
-        Box::pin(async move {
-            let written = async {
-                while !shared.is_written() {
-                    let _ = changed.changed().await;
-                }
-            };
-            clock::until(clock::now() + limit, written).await.is_some()
-        })
+        self.shared.requests.written(limit)
     }
 }
 
 impl Queue for ZooKeeperNode {
     fn leave(&self, _waiter: &Waiter) -> Pending<()> {
-        let unwritten = Unwritten::of(&self.shared);
+        let unwritten = self.shared.requests.begin();
         let left = self.ask(|reply| Command::Leave(unwritten, reply));
         Box::pin(async move { drop(left.await) })
     }
@@ -346,10 +306,6 @@ impl Queue for ZooKeeperNode {
             Wakes::No
         }
     }
-}
-
-fn ready<T: 'static>(value: T) -> Pending<T> {
-    Box::pin(std::future::ready(value))
 }
 
 /// The fault of a name that no znode can have.

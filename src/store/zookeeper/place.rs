@@ -24,7 +24,7 @@ use super::line::{self, Line};
 use super::path::{LockPath, name_of};
 use super::visit;
 use super::wire::Wire;
-use super::{Shared, Unwritten, refused};
+use super::{Shared, refused};
 use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
@@ -33,6 +33,7 @@ use crate::lock::messages::ServerInfo;
 use crate::lock::queue::{QueuePosition, Wake};
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::net::unwritten::Unwritten;
 use crate::store::{Answer, Claim, Fault, FaultKind, Hint, ReleaseReply, Renewal, Vote};
 
 /// Number of times that a line is read which changes meanwhile, and that containers are made which

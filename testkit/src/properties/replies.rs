@@ -10,7 +10,7 @@ use rlock::lock::blocker::Blocker;
 use rlock::lock::blocker::Reservation;
 use rlock::lock::instant::Instant;
 use rlock::lock::messages::Observation;
-use rlock::store::redis::address::Endpoint;
+use rlock::store::net::hosts::Endpoint;
 use rlock::store::redis::connect::Access;
 use rlock::store::redis::connection::{Connection, REPLY_LIMIT};
 use rlock::store::redis::listeners::{Listeners, Words};

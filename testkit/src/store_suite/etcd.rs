@@ -8,7 +8,8 @@ use rlock::lock::key::Key;
 use rlock::store::Store;
 use rlock::store::address::Address;
 use rlock::store::etcd::EtcdStore;
-use rlock::store::etcd::client::{Access, dial};
+use rlock::store::etcd::client::dial;
+use rlock::store::net::quorum::Access;
 
 use super::{Data, Feature, Wire, World};
 use crate::{Etcd, Shared};

@@ -28,7 +28,7 @@ use rlock::lock::token::Token;
 use rlock::store::examine::{Examination, Plan};
 use rlock::store::{
     Answer, Claim, Fault, FaultKind, Hint, Keep, Look, Node, Pending, Queue, QueueAction, Release,
-    ReleaseReply, Renewal, Store, TakeAway, Vote, Wake, Wakes,
+    ReleaseReply, Renewal, Store, TakeAway, Vote, Wake, Wakes, ready,
 };
 use tokio::sync::watch;
 
@@ -426,8 +426,4 @@ impl World for Memory {
         self.0.at(key, |line, _| line.is_foreign = true);
         Box::new(())
     }
-}
-
-fn ready<T: 'static>(value: T) -> Pending<T> {
-    Box::pin(std::future::ready(value))
 }

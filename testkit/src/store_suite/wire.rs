@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use rlock::store::etcd::client as etcd;
 use rlock::store::net::dial::Stream;
+use rlock::store::net::quorum;
 use rlock::store::redis::connect::{Connector, Dial, dial};
 use rlock::store::redis::locator::way::Connect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -25,7 +25,7 @@ impl Wire {
     }
 
     /// Returns what opens streams over the wire to members of an etcd cluster.
-    pub(super) fn over(&self, dial: etcd::Dial) -> etcd::Dial {
+    pub(super) fn over(&self, dial: quorum::Dial) -> quorum::Dial {
         let wire = self.clone();
         Arc::new(move |endpoint, limit| {
             let (wire, dialing) = (wire.clone(), dial(endpoint, limit));

@@ -7,8 +7,9 @@ use std::time::Duration;
 use rlock::lock::key::Key;
 use rlock::store::Store;
 use rlock::store::address::Address;
+use rlock::store::net::quorum::Access;
 use rlock::store::zookeeper::ZooKeeperStore;
-use rlock::store::zookeeper::ensemble::{Access, dial};
+use rlock::store::zookeeper::ensemble::dial;
 
 use super::{Data, Feature, Wire, World};
 use crate::Shared;

@@ -93,6 +93,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         "a waiter's entry that is not read",
     ),
     ("address", &[], "usage"),
+    ("net/hosts", &[], "usage"),
     ("settings/files/", &[], "configuration files"),
     ("settings/defaults.rs", &[], "configuration files"),
     ("settings/sources.rs", &[], "the place of a setting"),

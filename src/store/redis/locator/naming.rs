@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::store::redis::address::host_and_port;
+use crate::store::net::hosts::host_and_port;
 use crate::store::redis::reply::{array, bulk};
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;

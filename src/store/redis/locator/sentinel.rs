@@ -356,7 +356,7 @@ mod tests {
 
     use super::*;
     use crate::lock::instant::Instant;
-    use crate::store::redis::address::Endpoint;
+    use crate::store::net::hosts::Endpoint;
     use crate::store::redis::connect::Connector;
 
     fn site(port: u16, epoch: u64) -> Arc<Site> {

@@ -10,8 +10,9 @@ use super::{Cluster, Locator, Sentinels, ServerAt};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::secret::Secret;
+use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::Trust;
-use crate::store::redis::address::{Endpoint, HostKind, Remote};
+use crate::store::redis::address::{HostKind, Remote};
 use crate::store::redis::connect::{Access, Connector, Renew};
 
 /// Returns what opens connections to the server that is named.

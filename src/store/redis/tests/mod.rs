@@ -29,7 +29,7 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
 use crate::lock::token::Token;
 use crate::store::net::dial::Stream;
-use crate::store::redis::address::Endpoint;
+use crate::store::net::hosts::Endpoint;
 use crate::store::redis::locator::Locator;
 use crate::store::redis::names::{Derived, Names};
 use crate::store::{FaultKind, Wake};

@@ -1,0 +1,107 @@
+//! Servers that have a quorum of their own, as etcd's and ZooKeeper's: their address, and what it
+//! takes to reach them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::dial::Dialing;
+use super::hosts::{Endpoint, Hosts, share_one, with_user};
+use super::tls::Trust;
+use crate::secret::Secret;
+
+/// Must be encoded in a path; a comma would end the address.
+const IN_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'%')
+    .add(b'?')
+    .add(b'#')
+    .add(b',')
+    .add(b'@');
+
+/// The address of such servers: `scheme://[user[:password]@]host[:port],…[/path]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuorumAddress {
+    /// The scheme without TLS. With TLS an `s` follows it.
+    scheme: &'static str,
+    /// The servers, at least one.
+    pub hosts: Vec<Endpoint>,
+    /// Whether connections are encrypted.
+    pub is_tls: bool,
+    /// The user.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<Secret>,
+    /// The place of all locks there: empty, or with a slash before each part.
+    pub path: String,
+}
+
+/// How the addresses of one kind of such servers are read.
+pub(in crate::store) struct QuorumForm {
+    /// The scheme without TLS.
+    pub(in crate::store) scheme: &'static str,
+    /// Port of a server for its clients.
+    pub(in crate::store) port: u16,
+    /// The noun for a server.
+    pub(in crate::store) server: &'static str,
+    /// Reads what stands behind the slash, as it was typed.
+    pub(in crate::store) path: fn(&str) -> Result<String, String>,
+}
+
+impl QuorumAddress {
+    /// Reads what stands behind the scheme.
+    pub(in crate::store) fn parse(
+        form: &QuorumForm,
+        rest: &str,
+        is_tls: bool,
+    ) -> Result<Self, String> {
+        let (hosts, path) = Hosts::several(rest, is_tls, form.port, form.server)?;
+        let path = (form.path)(path)?;
+        if hosts.user.is_none() && hosts.password.is_some() {
+            return Err("a password needs its user: write user:password@".to_owned());
+        }
+        Ok(Self {
+            scheme: form.scheme,
+            hosts: hosts.all,
+            is_tls,
+            user: hosts.user,
+            password: hosts.password,
+            path,
+        })
+    }
+
+    /// Returns the address with its user and without its password.
+    pub(in crate::store) fn without_secret(&self) -> String {
+        with_user(&self.to_string(), self.user.as_deref())
+    }
+
+    /// Whether both lead to the same servers.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.scheme == other.scheme && share_one(&self.hosts, &other.hosts)
+    }
+}
+
+impl fmt::Display for QuorumAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.is_tls { "s" } else { "" };
+        let hosts: Vec<String> = self.hosts.iter().map(Endpoint::to_string).collect();
+        let path = utf8_percent_encode(&self.path, IN_PATH);
+        write!(f, "{}{s}://{}{path}", self.scheme, hosts.join(","))
+    }
+}
+
+/// How to reach the servers, and as whom.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// The servers, at least one.
+    pub hosts: Vec<Endpoint>,
+    /// The user, if there is one, and the password.
+    pub user: Option<(String, Secret)>,
+    /// Needed for TLS only.
+    pub trust: Option<Trust>,
+}
+
+/// Opens the stream to a server, within a time.
+pub type Dial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;
