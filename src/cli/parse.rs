@@ -1,6 +1,7 @@
 //! Reads the command line, and makes one line of what clap has to say about it, with the words that
 //! its user probably meant.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
@@ -176,13 +177,20 @@ pub fn parse(words: Vec<OsString>) -> anyhow::Result<Option<Parsed>> {
 
 /// Returns the first option of a subcommand whose long name was typed behind one dash, and the long
 /// option. As a short option it would mean something else: `-key` is the lock `ey`.
+///
+/// Most command lines have no word that could be one, and clap describes no option twice for them.
 fn long_behind_one_dash(words: &[OsString]) -> Option<(String, String)> {
     let mut words = words.iter().map(|word| word.to_string_lossy());
     let name = words.nth(1)?;
     let mut words = words.take_while(|word| word != "--");
+    let may_be_long =
+        |word: Cow<str>| word.len() > 2 && word.starts_with('-') && !word.starts_with("--");
+    if !words.clone().any(may_be_long) {
+        return None;
+    }
     let mut whole = definition();
-    whole.build();
-    let subcommand = whole.find_subcommand(&*name)?;
+    let subcommand = whole.find_subcommand_mut(&*name)?;
+    subcommand.build();
     let takes_value = |arg: &Arg| arg.get_action().takes_values();
     while let Some(word) = words.next() {
         let Some(option) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
