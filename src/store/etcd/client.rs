@@ -14,7 +14,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, watch};
 
 use super::link::{Answers, Failed, Link, read};
@@ -22,7 +21,7 @@ use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest};
 use super::status::Status;
 use crate::clock;
 use crate::secret::Secret;
-use crate::store::net::dial::{boxed, connect};
+use crate::store::net::dial::{boxed, connect, first_byte};
 use crate::store::net::hosts::{Endpoint, host_and_port};
 use crate::store::net::quorum::{Access, Dial};
 use crate::store::net::tls::{Trust, no_tls};
@@ -110,12 +109,7 @@ pub fn dial(trust: Option<&Trust>) -> Dial {
 
 /// Whether a member without TLS listens there: it answers the beginning of HTTP/2 with a frame.
 async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
-    let first = async {
-        let mut stream = connect(host, port, limit).await.ok()?;
-        stream.write_all(PREFACE).await.ok()?;
-        stream.read_u8().await.ok()
-    };
-    clock::until(clock::now() + limit, Box::pin(first)).await == Some(Some(0))
+    first_byte(host, port, PREFACE, limit).await == Some(0)
 }
 
 impl Client {

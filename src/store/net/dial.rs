@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 
 use crate::clock;
@@ -70,6 +70,21 @@ fn cannot_connect(error: &io::Error) -> Fault {
         | io::ErrorKind::TimedOut => fault.with_remedy("see the network, or check --node"),
         _ => fault,
     }
+}
+
+/// Returns the first byte of a server's answer to `greeting`, if it comes within `limit`.
+pub(in crate::store) async fn first_byte(
+    host: &str,
+    port: u16,
+    greeting: &[u8],
+    limit: Duration,
+) -> Option<u8> {
+    let answered = async {
+        let mut stream = connect(host, port, limit).await.ok()?;
+        stream.write_all(greeting).await.ok()?;
+        stream.read_u8().await.ok()
+    };
+    clock::until(clock::now() + limit, Box::pin(answered)).await?
 }
 
 /// Looks the name up and connects. What is written goes out at once.

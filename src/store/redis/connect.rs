@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -17,7 +16,7 @@ use super::stranger::{self, Silence};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::secret::Secret;
-use crate::store::net::dial::{Dialing, boxed, connect};
+use crate::store::net::dial::{Dialing, boxed, connect, first_byte};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::{Trust, no_tls};
 use crate::store::{Fault, FaultKind};
@@ -95,18 +94,11 @@ pub fn dial(access: Access, limit: Duration) -> Dialing {
 }
 
 /// Whether a Redis server without TLS listens there. It waits for the end of the line that a TLS
-/// handshake is to it.
+/// handshake is to it. It answers, or with an error: a password is missing, or the server is in
+/// protected mode.
 async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
-    let first = async {
-        let mut stream = connect(host, port, limit).await.ok()?;
-        stream.write_all(b"PING\r\n").await.ok()?;
-        stream.read_u8().await.ok()
-    };
-    // An answer, or an error: a password is missing, or the server is in protected mode.
-    matches!(
-        clock::until(clock::now() + limit, Box::pin(first)).await,
-        Some(Some(b'+' | b'-'))
-    )
+    let first = first_byte(host, port, b"PING\r\n", limit).await;
+    matches!(first, Some(b'+' | b'-'))
 }
 
 /// Time for which files of secrets are not read again.
