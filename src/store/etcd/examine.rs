@@ -4,9 +4,8 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::client::Client;
-use super::lock::single;
 use super::names::Names;
-use super::rpc::{MemberListRequest, StatusRequest, StatusResponse};
+use super::rpc::{MemberListRequest, StatusRequest, StatusResponse, single};
 use crate::clock;
 use crate::store::Fault;
 use crate::store::examine::{Examination, Finding, Plan, Weight, slowness};

@@ -10,25 +10,23 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::sync::{Mutex as Gate, Notify};
 use tokio::task::AbortHandle;
 
 use super::client::{Client, Outcome};
 use super::names::{Entry, Names, first_of, lease_of, value};
 use super::rpc::{
-    Compare, CompareTo, DeleteRangeRequest, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest,
-    LeaseRevokeRequest, PutRequest, RangeRequest, Request, RequestOp, Response, ResponseHeader,
-    SortOrder, TxnRequest, TxnResponse,
+    CompareTo, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest,
+    RangeRequest, Request, SortOrder, TxnRequest, TxnResponse, compare, header, kvs, op, range,
+    single,
 };
 use crate::clock;
 use crate::lock::blocker::Blocker;
 use crate::lock::details::Breaker;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
-use crate::lock::last::Note;
 use crate::lock::lease::Revoked;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
@@ -36,10 +34,7 @@ use crate::lock::queue::QueuePosition;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::net::unwritten::{Requests, Unwritten};
-use crate::store::{
-    Answer, Claim, Fault, FaultKind, Hint, Keep, Parked, QueueAction, Release, ReleaseReply,
-    Renewal, ServerInfo, Vote,
-};
+use crate::store::{Answer, Claim, Fault, FaultKind, Hint, Keep, Renewal, ServerInfo, Vote};
 
 /// Number of entries ahead that are looked at for a place's rank.
 const MOST_AHEAD: i64 = 1000;
@@ -52,7 +47,7 @@ pub(super) struct Lock {
     pub(super) client: Client,
     pub(super) names: Names,
     /// One request at a time enters or leaves the line.
-    gate: Gate<()>,
+    pub(super) gate: Gate<()>,
     state: Mutex<State>,
     /// Tells that there is a new hint.
     pub(super) stirred: Notify,
@@ -65,13 +60,13 @@ pub(super) struct State {
     /// The entry, if there is one.
     pub(super) place: Option<Place>,
     /// Tokens that are entering.
-    entering: Vec<Token>,
+    pub(super) entering: Vec<Token>,
     /// Those of them that were released meanwhile.
-    given_up: HashSet<Token>,
+    pub(super) given_up: HashSet<Token>,
     /// Words for the client that were not told yet.
     pub(super) hints: VecDeque<Hint>,
     /// The token of a lock that is gone, and the fault of its release.
-    gone: Option<(Token, Fault)>,
+    pub(super) gone: Option<(Token, Fault)>,
     /// Number of broken connections that were told.
     pub(super) breaks: u64,
     /// Time before the lease of the entry was last extended.
@@ -96,7 +91,7 @@ pub(super) struct Place {
     /// Whether it was seen to be the lock.
     pub(super) is_held: bool,
     /// Whether a tombstone stands in it.
-    is_broken: bool,
+    pub(super) is_broken: bool,
 }
 
 /// State of the entry, as a proof has seen it.
@@ -510,7 +505,7 @@ impl Lock {
     }
 
     /// Returns the place of a token whose entry another process has made.
-    fn place_of(&self, token: Token, mode: Mode) -> Place {
+    pub(super) fn place_of(&self, token: Token, mode: Mode) -> Place {
         let lease = lease_of(token);
         Place {
             token,
@@ -524,7 +519,7 @@ impl Lock {
     }
 
     /// Forgets the entry, which is not there any more.
-    fn forget_place(&self) {
+    pub(super) fn forget_place(&self) {
         let mut state = self.state();
         state.place = None;
         if let Some(waiting) = state.waiting.take() {
@@ -552,243 +547,6 @@ impl Lock {
             other => other.result().map(drop),
         }
     }
-
-    /// Notes that the entry of `token` is to go. Returns whether a request is under way that may
-    /// make it yet.
-    pub(super) fn gives_up(&self, token: Token) -> bool {
-        let mut state = self.state();
-        if state
-            .place
-            .as_ref()
-            .is_some_and(|place| place.token == token)
-            && let Some(waiting) = state.waiting.take()
-        {
-            waiting.abort();
-        }
-        if let Some(listening) = state.listening.take() {
-            listening.abort();
-        }
-        let is_entering = state.entering.contains(&token);
-        if is_entering {
-            state.given_up.insert(token);
-        }
-        is_entering
-    }
-
-    /// Ends the lease of a token whose request is under way: what that still makes fails without
-    /// it, or ends with it.
-    pub(super) async fn cut_off(&self, token: Token, written: Unwritten) -> ReleaseReply {
-        match self.revoke(lease_of(token), || drop(written)).await {
-            Ok(()) => ReleaseReply::NotOurs(Revoked::Missing),
-            Err(fault) => ReleaseReply::Failed(fault),
-        }
-    }
-
-    /// Gives the lock or the place back, and hands the answer to `answer` as soon as it is there.
-    pub(super) async fn release(
-        self: &Arc<Self>,
-        release: Release,
-        written: Unwritten,
-        answer: impl FnOnce(ReleaseReply),
-    ) {
-        let _turn = self.gate.lock().await;
-        let token = release.token;
-        let known = self
-            .state()
-            .place
-            .clone()
-            .filter(|place| place.token == token);
-        let places = match (known, release.mode) {
-            (Some(place), _) => vec![place],
-            (None, Some(mode)) => vec![self.place_of(token, mode)],
-            // A release from outside does not know the kind.
-            (None, None) => [Mode::Exclusive, Mode::Shared]
-                .map(|mode| self.place_of(token, mode))
-                .into(),
-        };
-        let mut reply = ReleaseReply::NotOurs(Revoked::Missing);
-        let mut over = Vec::new();
-        let mut written = Some(written);
-        let gone = self.state().gone.clone();
-        if let Some((_, fault)) = gone.filter(|(gone, _)| *gone == token) {
-            return answer(ReleaseReply::Failed(fault));
-        }
-        for place in places {
-            reply = self
-                .released(&place, &release, &mut written, &mut over)
-                .await;
-            if !matches!(reply, ReleaseReply::NotOurs(_)) {
-                break;
-            }
-        }
-        if self
-            .state()
-            .place
-            .as_ref()
-            .is_some_and(|place| place.token == token)
-        {
-            self.forget_place();
-        }
-        if !matches!(reply, ReleaseReply::Failed(_)) {
-            over.push(lease_of(token));
-        }
-        // These leases have no keys any more. If this is lost, they end by themselves.
-        let revoking = over.into_iter().map(|lease| {
-            let last = self.requests.begin();
-            self.revoke(lease, || drop(last))
-        });
-        let revoking: Vec<_> = revoking.collect();
-        answer(reply);
-        join_all(revoking).await;
-    }
-
-    /// Gives `place` back. Adds the leases without a key that are left to `over`.
-    async fn released(
-        &self,
-        place: &Place,
-        release: &Release,
-        written: &mut Option<Unwritten>,
-        over: &mut Vec<i64>,
-    ) -> ReleaseReply {
-        let parked = release
-            .parked
-            .as_ref()
-            .filter(|parked| parked.parks_tombstone || !place.is_broken);
-        let mut made = Vec::new();
-        let left = self.remains(place, parked, release.note.as_ref(), &mut made);
-        let outcome = match left.await {
-            Ok(left) => {
-                let ending = self.ending(place, left);
-                self.client.call(ending, || drop(written.take())).await
-            }
-            Err(outcome) => outcome,
-        };
-        match outcome {
-            Outcome::Answered { reply, .. } if reply.succeeded => {
-                // Of a success that was replaced.
-                over.extend(kvs(reply).map(|kv| kv.lease).filter(|lease| *lease != 0));
-                ReleaseReply::Released
-            }
-            Outcome::Answered {
-                is_repeated: true, ..
-            } => {
-                let why = "the answer to the release was lost, and the lock is gone";
-                self.is_gone(place.token, Fault::new(FaultKind::Unknown, why))
-            }
-            Outcome::Answered { reply, .. } => {
-                over.extend(made);
-                let (_, others) = entries(reply, &place.key);
-                ReleaseReply::NotOurs(revoked(!others.is_empty()))
-            }
-            Outcome::Refused(status)
-                if release.leaves_something() && status.fault().kind != FaultKind::Unknown =>
-            {
-                over.extend(made);
-                let plain = self.ending(place, vec![deletion(&place.key)]);
-                match self.client.call(plain, || drop(written.take())).await {
-                    Outcome::Answered { reply, .. } if reply.succeeded => {
-                        over.push(place.lease);
-                        let why = status.fault().why;
-                        let why = format!("the lock is gone, and nothing could be left: {why}");
-                        self.is_gone(place.token, Fault::new(FaultKind::Unavailable, why))
-                    }
-                    _ => ReleaseReply::Failed(status.fault()),
-                }
-            }
-            other => ReleaseReply::Failed(other.result().err().unwrap_or_else(given_up)),
-        }
-    }
-
-    /// Returns the answer to a release that freed the lock and did not do all that it was to do.
-    /// It stays the answer if the release is repeated.
-    fn is_gone(&self, token: Token, fault: Fault) -> ReleaseReply {
-        self.state().gone = Some((token, fault.clone()));
-        ReleaseReply::Failed(fault)
-    }
-
-    /// Returns the transaction that does `left` if the entry is still ours.
-    fn ending(&self, place: &Place, left: Vec<RequestOp>) -> TxnRequest {
-        TxnRequest {
-            compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
-            success: left,
-            failure: vec![range(first_of(self.names.all()))],
-        }
-    }
-
-    /// Returns what a release does in one transaction: it parks the entry or deletes it, and writes
-    /// a success in place of an earlier one, whose key it reads. Adds the leases that it makes to
-    /// `made`.
-    async fn remains(
-        &self,
-        place: &Place,
-        parked: Option<&Parked>,
-        note: Option<&Note>,
-        made: &mut Vec<i64>,
-    ) -> Result<Vec<RequestOp>, Outcome<TxnResponse>> {
-        let mut all = Vec::new();
-        // A success that is copied stands here already.
-        if let Some((note, life)) = note.and_then(|note| Some((note, note.success?)))
-            && note.is_run
-        {
-            let lease = self.new_lease(life, made).await?;
-            all.push(range(RangeRequest {
-                keys_only: true,
-                ..single(&self.names.mark())
-            }));
-            all.push(op(Request::Put(PutRequest {
-                key: self.names.mark(),
-                value: mark(note).into_bytes(),
-                lease,
-                ignore_lease: false,
-            })));
-        }
-        all.push(match parked {
-            None => deletion(&place.key),
-            Some(parked) => {
-                let lease = self.new_lease(parked.left, made).await?;
-                op(Request::Put(PutRequest {
-                    key: place.key.clone(),
-                    value: parked.value.clone().into_bytes(),
-                    lease,
-                    ignore_lease: false,
-                }))
-            }
-        });
-        Ok(all)
-    }
-
-    /// Makes a lease that no process keeps alive, and adds it to `made`.
-    async fn new_lease(
-        &self,
-        length: Duration,
-        made: &mut Vec<i64>,
-    ) -> Result<i64, Outcome<TxnResponse>> {
-        let id = fastrand::i64(1..);
-        let ttl = seconds_up(length);
-        match self.client.call(LeaseGrantRequest { ttl, id }, || {}).await {
-            Outcome::Answered { .. } => made.push(id),
-            Outcome::Refused(status) => return Err(Outcome::Refused(status)),
-            Outcome::Failed(fault) => return Err(Outcome::Failed(fault)),
-        }
-        Ok(id)
-    }
-
-    /// Whether a claim's ticket is to be left alone by a release.
-    pub(super) fn is_kept(release: &Release) -> bool {
-        matches!(release.queue, QueueAction::Keep(_))
-    }
-}
-
-/// The line that tells a success, as `last::Record` reads it.
-fn mark(note: &Note) -> String {
-    let entry = &note.entry;
-    let now = clock::unix_millis(SystemTime::now());
-    format!(
-        "{:016} {} {now} {}",
-        entry.fence.get(),
-        entry.token,
-        entry.run.json()
-    )
 }
 
 /// Returns the user that broke the lock, if a tombstone stands there.
@@ -812,7 +570,7 @@ fn end(term: Term, asked: Instant, ttl: i64) -> Result<Instant, Fault> {
     ))
 }
 
-fn seconds_up(span: Duration) -> i64 {
+pub(super) fn seconds_up(span: Duration) -> i64 {
     let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     i64::try_from(whole).unwrap_or(i64::MAX)
 }
@@ -821,7 +579,7 @@ fn fence_of(revision: i64) -> Option<Fence> {
     Fence::new(u64::try_from(revision).ok()?)
 }
 
-fn revoked(has_others: bool) -> Revoked {
+pub(super) fn revoked(has_others: bool) -> Revoked {
     if has_others {
         Revoked::TakenOver
     } else {
@@ -829,7 +587,7 @@ fn revoked(has_others: bool) -> Revoked {
     }
 }
 
-fn given_up() -> Fault {
+pub(super) fn given_up() -> Fault {
     Fault::new(FaultKind::Unknown, "it was given up meanwhile")
 }
 
@@ -842,12 +600,8 @@ fn unknown(fault: Fault) -> Fault {
     Fault { kind, ..fault }
 }
 
-pub(super) fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Fault> {
-    header.ok_or_else(|| Fault::new(FaultKind::Unknown, "a malformed reply"))
-}
-
 /// Returns the entry at `key`, and the others of an answer in the order in which they came.
-fn entries(reply: TxnResponse, key: &[u8]) -> (Option<KeyValue>, Vec<KeyValue>) {
+pub(super) fn entries(reply: TxnResponse, key: &[u8]) -> (Option<KeyValue>, Vec<KeyValue>) {
     let (own, mut others): (Vec<_>, Vec<_>) = kvs(reply).partition(|kv| kv.key == key);
     others.sort_by_key(|kv| kv.create_revision);
     (own.into_iter().next(), others)
@@ -859,56 +613,10 @@ fn first_before(entries: Vec<KeyValue>, created: i64) -> Option<KeyValue> {
     first.filter(|kv| kv.create_revision < created)
 }
 
-/// Returns the keys of all ranges of an answer.
-pub(super) fn kvs(reply: TxnResponse) -> impl Iterator<Item = KeyValue> {
-    let ranges = reply
-        .responses
-        .into_iter()
-        .filter_map(|op| match op.response {
-            Some(Response::Range(range)) => Some(range.kvs),
-            _ => None,
-        });
-    ranges.flatten()
-}
-
-pub(super) fn compare(key: &[u8], to: CompareTo) -> Compare {
-    Compare {
-        target: match to {
-            CompareTo::Create(_) => 1,
-            CompareTo::Mod(_) => 2,
-            CompareTo::Lease(_) => 4,
-        },
-        key: key.to_vec(),
-        to: Some(to),
-    }
-}
-
-pub(super) fn single(key: &[u8]) -> RangeRequest {
-    RangeRequest {
-        key: key.to_vec(),
-        ..RangeRequest::default()
-    }
-}
-
-pub(super) fn op(request: Request) -> RequestOp {
-    RequestOp {
-        request: Some(request),
-    }
-}
-
-pub(super) fn deletion(key: &[u8]) -> RequestOp {
-    op(Request::DeleteRange(DeleteRangeRequest {
-        key: key.to_vec(),
-    }))
-}
-
-pub(super) fn range(request: RangeRequest) -> RequestOp {
-    op(Request::Range(request))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::client::dial;
+    use super::super::rpc::RequestOp;
     use super::*;
     use crate::lock::key::Key;
     use crate::store::net::quorum::Access;

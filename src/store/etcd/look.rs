@@ -5,11 +5,11 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::client::Client;
-use super::lock::{Lock, compare, deletion, header, kvs, op, range, single};
+use super::lock::Lock;
 use super::names::{Entry, lease_of};
 use super::rpc::{
     CompareTo, KeyValue, LeaseTimeToLiveRequest, PutRequest, RangeRequest, Request, SortOrder,
-    SortTarget, TxnRequest,
+    SortTarget, TxnRequest, compare, deletion, header, kvs, op, range, single,
 };
 use crate::clock;
 use crate::lock::last::{Entry as LastEntry, Record};

@@ -2,7 +2,8 @@
 //! (docs/etcd.md).
 //!
 //! 1. A place in the line becomes the lock: the first entry holds it, and etcd orders the entries.
-//! 2. `lock` has the requests of one lock, and `line` the tasks that listen for it.
+//! 2. `lock` takes and renews one lock, `release` gives it back, and `line` has the tasks that listen
+//!    for it.
 //! 3. `client` chooses the member that is asked, over one connection, a `link`.
 //!
 //! A cluster has a quorum of its own, so it is one node and stands alone.
@@ -16,6 +17,7 @@ mod listing;
 mod lock;
 mod look;
 mod names;
+mod release;
 mod rpc;
 mod status;
 

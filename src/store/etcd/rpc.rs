@@ -3,6 +3,8 @@
 
 use prost::{Enumeration, Message, Oneof};
 
+use crate::store::{Fault, FaultKind};
+
 /// The origin of an answer, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct ResponseHeader {
@@ -333,3 +335,54 @@ call!(LeaseKeepAliveRequest => LeaseResponse, "Lease/LeaseKeepAlive");
 call!(LeaseTimeToLiveRequest => LeaseResponse, "Lease/LeaseTimeToLive");
 call!(StatusRequest => StatusResponse, "Maintenance/Status");
 call!(MemberListRequest => MemberListResponse, "Cluster/MemberList");
+
+pub(super) fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Fault> {
+    header.ok_or_else(|| Fault::new(FaultKind::Unknown, "a malformed reply"))
+}
+
+/// Returns the keys of all ranges of an answer.
+pub(super) fn kvs(reply: TxnResponse) -> impl Iterator<Item = KeyValue> {
+    let ranges = reply
+        .responses
+        .into_iter()
+        .filter_map(|op| match op.response {
+            Some(Response::Range(range)) => Some(range.kvs),
+            _ => None,
+        });
+    ranges.flatten()
+}
+
+pub(super) fn compare(key: &[u8], to: CompareTo) -> Compare {
+    Compare {
+        target: match to {
+            CompareTo::Create(_) => 1,
+            CompareTo::Mod(_) => 2,
+            CompareTo::Lease(_) => 4,
+        },
+        key: key.to_vec(),
+        to: Some(to),
+    }
+}
+
+pub(super) fn single(key: &[u8]) -> RangeRequest {
+    RangeRequest {
+        key: key.to_vec(),
+        ..RangeRequest::default()
+    }
+}
+
+pub(super) fn op(request: Request) -> RequestOp {
+    RequestOp {
+        request: Some(request),
+    }
+}
+
+pub(super) fn deletion(key: &[u8]) -> RequestOp {
+    op(Request::DeleteRange(DeleteRangeRequest {
+        key: key.to_vec(),
+    }))
+}
+
+pub(super) fn range(request: RangeRequest) -> RequestOp {
+    op(Request::Range(request))
+}

@@ -2,7 +2,7 @@
 //!
 //! 1. A lock is a line of znodes (`line`), each of which ends with the session of its client. A
 //!    place in the line becomes the lock.
-//! 2. Each lock has a session of its own, which `place` keeps and proves, over one connection
+//! 2. Each lock has a session of its own, which `place` keeps and proves and `release` ends, over one connection
 //!    (`wire`) to one server of the ensemble (`ensemble`).
 //! 3. `visit` looks at a lock, and changes entries of other clients.
 //!
@@ -16,6 +16,7 @@ mod jute;
 mod line;
 mod path;
 mod place;
+mod release;
 mod visit;
 mod wire;
 

@@ -41,7 +41,7 @@ use crate::store::{Answer, Claim, Fault, FaultKind, Hint, ReleaseReply, Renewal,
 const TRIES: usize = 20;
 
 /// Pause before a waiter's session is attached again after no server did.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
 
 /// A command to the keeper.
 pub(super) enum Command {
@@ -98,39 +98,39 @@ impl Inbox {
 }
 
 /// A place in the line.
-struct Place {
-    token: Token,
-    session: Session,
+pub(super) struct Place {
+    pub(super) token: Token,
+    pub(super) session: Session,
     /// The names of its entries.
-    own: Vec<String>,
-    fence: Fence,
+    pub(super) own: Vec<String>,
+    pub(super) fence: Fence,
     /// Whether it was told to be the lock.
-    is_held: bool,
+    pub(super) is_held: bool,
     /// Whether the waiter knows that it is first.
-    is_told: bool,
+    pub(super) is_told: bool,
 }
 
 /// See the module.
 pub(super) struct Keeper {
-    ensemble: Arc<Ensemble>,
-    path: LockPath,
-    shared: Arc<Shared>,
-    place: Option<Place>,
+    pub(super) ensemble: Arc<Ensemble>,
+    pub(super) path: LockPath,
+    pub(super) shared: Arc<Shared>,
+    pub(super) place: Option<Place>,
     /// The place that was lost or left last, and how it is not ours.
-    gone: Option<(Token, Revoked)>,
+    pub(super) gone: Option<(Token, Revoked)>,
     /// The connection of the place's session.
-    wire: Option<Wire>,
+    pub(super) wire: Option<Wire>,
     /// The connection that is being made.
-    open: Option<Wire>,
+    pub(super) open: Option<Wire>,
     /// The token of entries that may be made, and are not known to be.
-    entering: Option<Token>,
+    pub(super) entering: Option<Token>,
     /// Sessions that are being ended.
-    closing: Vec<Closing>,
+    pub(super) closing: Vec<Closing>,
     /// The last transaction that the waiter has seen. A server that is behind it may not know its
     /// entries yet.
-    zxid: i64,
+    pub(super) zxid: i64,
     /// When a waiter's session is to be heard of, or attached.
-    due: Instant,
+    pub(super) due: Instant,
 }
 
 /// The outcome of a proof.
@@ -290,7 +290,7 @@ impl Keeper {
         self.shared.tell(hint);
     }
 
-    fn set_wakes(&self, wakes: bool) {
+    pub(super) fn set_wakes(&self, wakes: bool) {
         self.shared.wakes.store(wakes, Ordering::Relaxed);
     }
 
@@ -705,131 +705,6 @@ impl Keeper {
         wire.queue(&Request::Ping);
         self.due = clock::now() + place.session.timeout / 3;
     }
-
-    /// Gives up the place of a waiter. A lock that is held stays.
-    async fn leave(&mut self, end: Instant) {
-        let Some(place) = self.place.take_if(|place| !place.is_held) else {
-            return;
-        };
-        self.gone = Some((place.token, Revoked::Missing));
-        self.set_wakes(false);
-        if let Some(wire) = self.wire.take() {
-            let mut closing = Closing::of(wire);
-            if clock::until(end, closing.flush())
-                .await
-                .is_some_and(|flushed| flushed.is_ok())
-            {
-                return self.closing.push(closing);
-            }
-        }
-        let attachment = Attachment {
-            session: Some(&place.session),
-            timeout: place.session.timeout,
-            zxid: 0,
-            requests: &[Request::Close],
-        };
-        let attached = self
-            .ensemble
-            .attach(&attachment, &mut self.open, &mut self.closing);
-        let _ = clock::until(end, attached).await;
-        self.open = None;
-    }
-
-    /// Deletes the entries of `token` and ends their session, behind all that was sent before.
-    async fn release(&mut self, token: Token, unwritten: Unwritten, end: Instant) -> ReleaseReply {
-        if let Some(place) = self.place.take_if(|place| place.token == token) {
-            return self.give_back(place, unwritten, end).await;
-        }
-        if let Some((_, how)) = self.gone.filter(|(gone, _)| *gone == token) {
-            return ReleaseReply::NotOurs(how);
-        }
-        if self.entering == Some(token) {
-            let flushed = join_all(self.closing.iter_mut().map(Closing::flush));
-            clock::until(end, flushed).await;
-            drop(unwritten);
-            let done =
-                clock::until(end, join_all(self.closing.iter_mut().map(Closing::done))).await;
-            match done {
-                None => return ReleaseReply::Failed(Fault::timeout(self.ensemble.limit())),
-                Some(done) => {
-                    self.closing.clear();
-                    if done.into_iter().all(|is_done| is_done) {
-                        return ReleaseReply::NotOurs(Revoked::Missing);
-                    }
-                }
-            }
-        }
-        let released = visit::release(&self.ensemble, &self.path, token);
-        match clock::until(end, released).await {
-            Some(Ok(None)) => ReleaseReply::Released,
-            Some(Ok(Some(how))) => ReleaseReply::NotOurs(how),
-            Some(Err(fault)) => ReleaseReply::Failed(fault),
-            None => ReleaseReply::Failed(Fault::timeout(self.ensemble.limit())),
-        }
-    }
-
-    async fn give_back(
-        &mut self,
-        place: Place,
-        unwritten: Unwritten,
-        end: Instant,
-    ) -> ReleaseReply {
-        self.gone = Some((place.token, Revoked::Missing));
-        self.set_wakes(false);
-        let delete = |name: &String| Operation::Delete(self.path.child(name), ANY_VERSION);
-        let deletion = Request::Multi(place.own.iter().map(delete).collect());
-        let mut is_sent = false;
-        let mut fault = Fault::timeout(self.ensemble.limit());
-        if let Some(mut wire) = self.wire.take() {
-            let xid = wire.queue(&deletion);
-            let mut closing = Closing::of(wire);
-            if clock::until(end, closing.flush())
-                .await
-                .is_some_and(|flushed| flushed.is_ok())
-            {
-                is_sent = true;
-                drop(unwritten);
-                let deleted = clock::until(end, closing.reply_before(xid)).await;
-                self.closing.push(closing);
-                match deleted {
-                    Some(Ok(reply)) => return released(reply, false),
-                    Some(Err(broken)) => fault = broken,
-                    None => return ReleaseReply::Failed(fault),
-                }
-            }
-        }
-        let requests = [deletion, Request::Close];
-        let attachment = Attachment {
-            session: Some(&place.session),
-            timeout: place.session.timeout,
-            zxid: 0,
-            requests: &requests,
-        };
-        while clock::now() < end {
-            let attached = self
-                .ensemble
-                .attach(&attachment, &mut self.open, &mut self.closing);
-            match clock::until(end, attached).await {
-                Some(Ok(None)) if is_sent => return ReleaseReply::Released,
-                Some(Ok(None)) => return ReleaseReply::NotOurs(Revoked::Missing),
-                Some(Ok(Some(Attached { xids, .. }))) => {
-                    let Some(mut wire) = self.open.take() else {
-                        break;
-                    };
-                    match clock::until(end, wire.reply(xids[0])).await {
-                        Some(Ok(reply)) => return released(reply.multi(), is_sent),
-                        Some(Err(broken)) => (fault, is_sent) = (broken, true),
-                        None => break,
-                    }
-                }
-                Some(Err(other)) => fault = other,
-                None => break,
-            }
-            clock::until(end.min(clock::now() + PAUSE), pending::<()>()).await;
-        }
-        self.open = None;
-        ReleaseReply::Failed(fault)
-    }
 }
 
 /// Returns the request that makes the entries of `claim`. The first has what others are told of the
@@ -875,15 +750,4 @@ async fn make_containers(wire: &mut Wire, path: &LockPath) -> Result<(), Fault> 
 async fn list(wire: &mut Wire, xid: i32) -> Result<Vec<String>, Fault> {
     let children = wire.reply(xid).await?.children()?;
     children.map_err(refused)
-}
-
-/// Returns the reply to a release. `may_have_run`: it was sent before.
-fn released(deleted: Result<Result<Vec<String>, i32>, Fault>, may_have_run: bool) -> ReleaseReply {
-    match deleted {
-        Ok(Ok(_)) => ReleaseReply::Released,
-        Ok(Err(error::NO_NODE)) if may_have_run => ReleaseReply::Released,
-        Ok(Err(error::NO_NODE | error::SESSION_EXPIRED)) => ReleaseReply::NotOurs(Revoked::Missing),
-        Ok(Err(code)) => ReleaseReply::Failed(refused(code)),
-        Err(fault) => ReleaseReply::Failed(fault),
-    }
 }

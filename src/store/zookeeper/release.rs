@@ -1,0 +1,158 @@
+//! Giving a place back: a waiter leaves the line, and a holder frees the lock. Both are written
+//! behind all that is under way, and end the session.
+
+use futures_util::future::{join_all, pending};
+
+use super::ensemble::{Attached, Attachment, Closing};
+use super::jute::{ANY_VERSION, Operation, Request, error};
+use super::place::{Keeper, PAUSE, Place};
+use super::{refused, visit};
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::lock::lease::Revoked;
+use crate::lock::token::Token;
+use crate::store::net::unwritten::Unwritten;
+use crate::store::{Fault, ReleaseReply};
+
+impl Keeper {
+    /// Gives up the place of a waiter. A lock that is held stays.
+    pub(super) async fn leave(&mut self, end: Instant) {
+        let Some(place) = self.place.take_if(|place| !place.is_held) else {
+            return;
+        };
+        self.gone = Some((place.token, Revoked::Missing));
+        self.set_wakes(false);
+        if let Some(wire) = self.wire.take() {
+            let mut closing = Closing::of(wire);
+            if clock::until(end, closing.flush())
+                .await
+                .is_some_and(|flushed| flushed.is_ok())
+            {
+                return self.closing.push(closing);
+            }
+        }
+        let attachment = Attachment {
+            session: Some(&place.session),
+            timeout: place.session.timeout,
+            zxid: 0,
+            requests: &[Request::Close],
+        };
+        let attached = self
+            .ensemble
+            .attach(&attachment, &mut self.open, &mut self.closing);
+        let _ = clock::until(end, attached).await;
+        self.open = None;
+    }
+
+    /// Deletes the entries of `token` and ends their session, behind all that was sent before.
+    pub(super) async fn release(
+        &mut self,
+        token: Token,
+        unwritten: Unwritten,
+        end: Instant,
+    ) -> ReleaseReply {
+        if let Some(place) = self.place.take_if(|place| place.token == token) {
+            return self.give_back(place, unwritten, end).await;
+        }
+        if let Some((_, how)) = self.gone.filter(|(gone, _)| *gone == token) {
+            return ReleaseReply::NotOurs(how);
+        }
+        if self.entering == Some(token) {
+            let flushed = join_all(self.closing.iter_mut().map(Closing::flush));
+            clock::until(end, flushed).await;
+            drop(unwritten);
+            let done =
+                clock::until(end, join_all(self.closing.iter_mut().map(Closing::done))).await;
+            match done {
+                None => return ReleaseReply::Failed(Fault::timeout(self.ensemble.limit())),
+                Some(done) => {
+                    self.closing.clear();
+                    if done.into_iter().all(|is_done| is_done) {
+                        return ReleaseReply::NotOurs(Revoked::Missing);
+                    }
+                }
+            }
+        }
+        let released = visit::release(&self.ensemble, &self.path, token);
+        match clock::until(end, released).await {
+            Some(Ok(None)) => ReleaseReply::Released,
+            Some(Ok(Some(how))) => ReleaseReply::NotOurs(how),
+            Some(Err(fault)) => ReleaseReply::Failed(fault),
+            None => ReleaseReply::Failed(Fault::timeout(self.ensemble.limit())),
+        }
+    }
+
+    async fn give_back(
+        &mut self,
+        place: Place,
+        unwritten: Unwritten,
+        end: Instant,
+    ) -> ReleaseReply {
+        self.gone = Some((place.token, Revoked::Missing));
+        self.set_wakes(false);
+        let delete = |name: &String| Operation::Delete(self.path.child(name), ANY_VERSION);
+        let deletion = Request::Multi(place.own.iter().map(delete).collect());
+        let mut is_sent = false;
+        let mut fault = Fault::timeout(self.ensemble.limit());
+        if let Some(mut wire) = self.wire.take() {
+            let xid = wire.queue(&deletion);
+            let mut closing = Closing::of(wire);
+            if clock::until(end, closing.flush())
+                .await
+                .is_some_and(|flushed| flushed.is_ok())
+            {
+                is_sent = true;
+                drop(unwritten);
+                let deleted = clock::until(end, closing.reply_before(xid)).await;
+                self.closing.push(closing);
+                match deleted {
+                    Some(Ok(reply)) => return released(reply, false),
+                    Some(Err(broken)) => fault = broken,
+                    None => return ReleaseReply::Failed(fault),
+                }
+            }
+        }
+        let requests = [deletion, Request::Close];
+        let attachment = Attachment {
+            session: Some(&place.session),
+            timeout: place.session.timeout,
+            zxid: 0,
+            requests: &requests,
+        };
+        while clock::now() < end {
+            let attached = self
+                .ensemble
+                .attach(&attachment, &mut self.open, &mut self.closing);
+            match clock::until(end, attached).await {
+                Some(Ok(None)) if is_sent => return ReleaseReply::Released,
+                Some(Ok(None)) => return ReleaseReply::NotOurs(Revoked::Missing),
+                Some(Ok(Some(Attached { xids, .. }))) => {
+                    let Some(mut wire) = self.open.take() else {
+                        break;
+                    };
+                    match clock::until(end, wire.reply(xids[0])).await {
+                        Some(Ok(reply)) => return released(reply.multi(), is_sent),
+                        Some(Err(broken)) => (fault, is_sent) = (broken, true),
+                        None => break,
+                    }
+                }
+                Some(Err(other)) => fault = other,
+                None => break,
+            }
+            clock::until(end.min(clock::now() + PAUSE), pending::<()>()).await;
+        }
+        self.open = None;
+        ReleaseReply::Failed(fault)
+    }
+}
+
+/// Returns the reply to a release. `may_have_run`: it was sent before.
+fn released(deleted: Result<Result<Vec<String>, i32>, Fault>, may_have_run: bool) -> ReleaseReply {
+    match deleted {
+        Ok(Ok(_)) => ReleaseReply::Released,
+        Ok(Err(error::NO_NODE)) if may_have_run => ReleaseReply::Released,
+        Ok(Err(error::NO_NODE | error::SESSION_EXPIRED)) => ReleaseReply::NotOurs(Revoked::Missing),
+        Ok(Err(code)) => ReleaseReply::Failed(refused(code)),
+        Err(fault) => ReleaseReply::Failed(fault),
+    }
+}
