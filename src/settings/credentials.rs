@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-use crate::store::net::quorum::{Access, QuorumAddress};
+use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
@@ -90,7 +90,7 @@ pub(super) fn access(
     address: &QuorumAddress,
     args: &NodeArgs,
     sources: &Sources,
-) -> Result<Access, Failure> {
+) -> Result<QuorumAccess, Failure> {
     let user = match (&address.user, &address.password) {
         (None, _) => None,
         (Some(user), Some(password)) => Some((user.clone(), password.clone())),
@@ -104,7 +104,7 @@ pub(super) fn access(
             Some((user.clone(), password.ok_or_else(missing)?))
         }
     };
-    Ok(Access {
+    Ok(QuorumAccess {
         hosts: address.hosts.clone(),
         user,
         trust: address.is_tls.then(|| trust(args)).transpose()?,

@@ -13,7 +13,7 @@ use crate::store::etcd::{self, EtcdStore};
 use crate::store::examine::{Rights, Role};
 use crate::store::local::{self, LocalDir, LocalStore};
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
-use crate::store::net::quorum::{Access, QuorumAddress};
+use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::redis::locator::Way;
 use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
 #[cfg(feature = "zookeeper")]
@@ -29,10 +29,10 @@ pub enum StoreConfig {
     Servers(Vec<Way>),
     /// A cluster of etcd.
     #[cfg(feature = "etcd")]
-    Etcd(Box<(QuorumAddress, Access)>),
+    Etcd(Box<(QuorumAddress, QuorumAccess)>),
     /// An ensemble of ZooKeeper.
     #[cfg(feature = "zookeeper")]
-    ZooKeeper(Box<(QuorumAddress, Access)>),
+    ZooKeeper(Box<(QuorumAddress, QuorumAccess)>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<LocalDir>),
 }
@@ -74,13 +74,14 @@ impl StoreConfig {
         match addresses.first()? {
             Address::Local(dir) => Some(Self::Local(dir.clone())),
             #[cfg(feature = "etcd")]
-            Address::Etcd(cluster) => {
-                Some(Self::Etcd(Box::new((cluster.clone(), Access::default()))))
-            }
+            Address::Etcd(cluster) => Some(Self::Etcd(Box::new((
+                cluster.clone(),
+                QuorumAccess::default(),
+            )))),
             #[cfg(feature = "zookeeper")]
             Address::ZooKeeper(ensemble) => Some(Self::ZooKeeper(Box::new((
                 ensemble.clone(),
-                Access::default(),
+                QuorumAccess::default(),
             )))),
             Address::Remote(_) => None,
         }

@@ -23,7 +23,7 @@ use crate::clock;
 use crate::secret::Secret;
 use crate::store::net::dial::{boxed, connect, first_byte};
 use crate::store::net::hosts::{Endpoint, host_and_port};
-use crate::store::net::quorum::{Access, Dial};
+use crate::store::net::quorum::{QuorumAccess, QuorumDial};
 use crate::store::net::tls::{Trust, no_tls};
 use crate::store::{Fault, FaultKind};
 
@@ -35,8 +35,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 pub(super) struct Client(Arc<Shared>);
 
 struct Shared {
-    access: Access,
-    dial: Dial,
+    access: QuorumAccess,
+    dial: QuorumDial,
     /// Limit of a connection, and of each exchange.
     limit: Duration,
     /// Largest reply, in bytes.
@@ -78,7 +78,7 @@ impl<R> Outcome<R> {
 }
 
 /// Opens a stream to a member, with TLS if there is something to trust.
-pub fn dial(trust: Option<&Trust>) -> Dial {
+pub fn dial(trust: Option<&Trust>) -> QuorumDial {
     let trust = trust.map(|trust| trust.speaking("h2"));
     Arc::new(move |endpoint, limit| {
         let trust = trust.clone();
@@ -114,7 +114,12 @@ async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
 
 impl Client {
     /// A client that has asked nothing yet.
-    pub(super) fn new(access: Access, dial: Dial, limit: Duration, room: usize) -> Self {
+    pub(super) fn new(
+        access: QuorumAccess,
+        dial: QuorumDial,
+        limit: Duration,
+        room: usize,
+    ) -> Self {
         let current = AtomicUsize::new(fastrand::usize(..access.hosts.len().max(1)));
         let open = access.hosts.iter().map(|_| Mutex::default()).collect();
         Self(Arc::new(Shared {
@@ -141,7 +146,7 @@ impl Client {
     /// Returns a client for each member by itself, with its address.
     pub(super) fn each(&self) -> Vec<(Endpoint, Self)> {
         let alone = |host: &Endpoint| {
-            let access = Access {
+            let access = QuorumAccess {
                 hosts: vec![host.clone()],
                 ..self.0.access.clone()
             };

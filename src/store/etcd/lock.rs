@@ -33,7 +33,7 @@ use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
 use crate::lock::queue::QueuePosition;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use crate::store::net::unwritten::{Requests, Unwritten};
+use crate::store::net::unwritten::{Unwritten, Writes};
 use crate::store::{Answer, Claim, Fault, FaultKind, Hint, Keep, Renewal, ServerInfo, Vote};
 
 /// Number of entries ahead that are looked at for a place's rank.
@@ -51,7 +51,7 @@ pub(super) struct Lock {
     state: Mutex<State>,
     /// Tells that there is a new hint.
     pub(super) stirred: Notify,
-    pub(super) requests: Requests,
+    pub(super) writes: Writes,
 }
 
 /// The client's part of a lock.
@@ -131,7 +131,7 @@ impl Lock {
                 ..State::default()
             }),
             stirred: Notify::new(),
-            requests: Requests::default(),
+            writes: Writes::default(),
         })
     }
 
@@ -619,10 +619,10 @@ mod tests {
     use super::super::rpc::RequestOp;
     use super::*;
     use crate::lock::key::Key;
-    use crate::store::net::quorum::Access;
+    use crate::store::net::quorum::QuorumAccess;
 
     fn lock() -> Arc<Lock> {
-        let client = Client::new(Access::default(), dial(None), Duration::ZERO, 0);
+        let client = Client::new(QuorumAccess::default(), dial(None), Duration::ZERO, 0);
         Lock::new(client, Names::new("", &Key::new("", "job").unwrap()))
     }
 

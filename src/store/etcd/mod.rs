@@ -38,7 +38,7 @@ use crate::lock::messages::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
 use crate::store::examine::{Examination, Plan, Rights, Role};
-use crate::store::net::quorum::{Access, Dial, QuorumAddress};
+use crate::store::net::quorum::{QuorumAccess, QuorumAddress, QuorumDial};
 use crate::store::redis::acl::Locks;
 use crate::text::escape;
 
@@ -122,13 +122,18 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// A cluster that is connected to when it is first asked. `limit` bounds each exchange,
     /// connecting included.
-    pub fn new(address: &QuorumAddress, access: Access, limit: Duration) -> Self {
+    pub fn new(address: &QuorumAddress, access: QuorumAccess, limit: Duration) -> Self {
         let dial = dial(access.trust.as_ref());
         Self::over(address, access, dial, limit)
     }
 
     /// The same, over streams that `dial` opens.
-    pub fn over(address: &QuorumAddress, access: Access, dial: Dial, limit: Duration) -> Self {
+    pub fn over(
+        address: &QuorumAddress,
+        access: QuorumAccess,
+        dial: QuorumDial,
+        limit: Duration,
+    ) -> Self {
         Self {
             name: address.to_string(),
             client: Client::new(access, dial, limit, REPLY_LIMIT),
@@ -181,7 +186,7 @@ impl Node for EtcdNode {
         let (lock, claim, written) = (
             Arc::clone(&self.lock),
             claim.clone(),
-            self.lock.requests.begin(),
+            self.lock.writes.begin(),
         );
         lock.enters(claim.token);
         started(async move { lock.acquire(claim, written).await }, |fault| {
@@ -213,7 +218,7 @@ impl Node for EtcdNode {
         let (lock, release, written) = (
             Arc::clone(&self.lock),
             release.clone(),
-            self.lock.requests.begin(),
+            self.lock.writes.begin(),
         );
         if lock.gives_up(release.token) {
             let cut_off = async move { lock.cut_off(release.token, written).await };
@@ -258,7 +263,7 @@ impl Node for EtcdNode {
     }
 
     fn settled(&self, limit: Duration) -> Pending<bool> {
-        self.lock.requests.written(limit)
+        self.lock.writes.written(limit)
     }
 }
 

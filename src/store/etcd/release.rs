@@ -105,7 +105,7 @@ impl Lock {
         }
         // These leases have no keys any more. If this is lost, they end by themselves.
         let revoking = over.into_iter().map(|lease| {
-            let last = self.requests.begin();
+            let last = self.writes.begin();
             self.revoke(lease, || drop(last))
         });
         let revoking: Vec<_> = revoking.collect();

@@ -94,7 +94,7 @@ impl fmt::Display for QuorumAddress {
 
 /// How to reach the servers, and as whom.
 #[derive(Clone, Default)]
-pub struct Access {
+pub struct QuorumAccess {
     /// The servers, at least one.
     pub hosts: Vec<Endpoint>,
     /// The user, if there is one, and the password.
@@ -104,4 +104,4 @@ pub struct Access {
 }
 
 /// Opens the stream to a server, within a time.
-pub type Dial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;
+pub type QuorumDial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;

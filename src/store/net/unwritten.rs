@@ -9,12 +9,12 @@ use crate::store::Pending;
 
 /// Counts the requests of a lock that the kernel does not have yet.
 #[derive(Clone, Default)]
-pub(in crate::store) struct Requests(watch::Sender<usize>);
+pub(in crate::store) struct Writes(watch::Sender<usize>);
 
 /// A request that the kernel does not have yet.
-pub(in crate::store) struct Unwritten(Requests);
+pub(in crate::store) struct Unwritten(Writes);
 
-impl Requests {
+impl Writes {
     /// Counts one more, until what is returned is dropped.
     pub(in crate::store) fn begin(&self) -> Unwritten {
         self.0.send_modify(|number| *number += 1);

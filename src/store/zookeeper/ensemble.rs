@@ -19,7 +19,7 @@ use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
 use crate::store::net::dial::{Stream, boxed, connect};
 use crate::store::net::hosts::Endpoint;
-use crate::store::net::quorum::{Access, Dial};
+use crate::store::net::quorum::{QuorumAccess, QuorumDial};
 use crate::store::net::tls::Trust;
 use crate::store::{Fault, FaultKind};
 
@@ -31,8 +31,8 @@ pub(super) const CLOSED: &str = "see whether its ensemble has a quorum, and its 
 
 /// The servers. Connections are made by locks, each with a session of its own.
 pub(super) struct Ensemble {
-    access: Access,
-    dial: Dial,
+    access: QuorumAccess,
+    dial: QuorumDial,
     /// Limit of each exchange.
     limit: Duration,
     next: AtomicUsize,
@@ -88,7 +88,7 @@ impl Closing {
 }
 
 /// Opens a stream to a server, with TLS if there is something to trust.
-pub fn dial(trust: Option<&Trust>) -> Dial {
+pub fn dial(trust: Option<&Trust>) -> QuorumDial {
     let trust = trust.cloned();
     Arc::new(move |endpoint, limit| {
         let trust = trust.clone();
@@ -109,7 +109,7 @@ pub fn dial(trust: Option<&Trust>) -> Dial {
 }
 
 impl Ensemble {
-    pub(super) fn new(access: Access, dial: Dial, limit: Duration) -> Self {
+    pub(super) fn new(access: QuorumAccess, dial: QuorumDial, limit: Duration) -> Self {
         let next = AtomicUsize::new(fastrand::usize(..access.hosts.len().max(1)));
         Self {
             access,
@@ -127,7 +127,7 @@ impl Ensemble {
     /// Returns each server by itself, with its name.
     pub(super) fn each(&self) -> Vec<(String, Self)> {
         let alone = |host: &Endpoint| {
-            let access = Access {
+            let access = QuorumAccess {
                 hosts: vec![host.clone()],
                 ..self.access.clone()
             };

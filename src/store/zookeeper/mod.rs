@@ -42,8 +42,8 @@ use crate::lock::messages::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use crate::store::net::quorum::{Access, Dial, QuorumAddress};
-use crate::store::net::unwritten::Requests;
+use crate::store::net::quorum::{QuorumAccess, QuorumAddress, QuorumDial};
+use crate::store::net::unwritten::Writes;
 use crate::text::duration;
 
 /// The features that ZooKeeper lacks, so far.
@@ -89,13 +89,18 @@ pub struct ZooKeeperStore {
 impl ZooKeeperStore {
     /// An ensemble that is connected to when it is first asked. Each exchange takes `limit` at
     /// most.
-    pub fn new(address: &QuorumAddress, access: Access, limit: Duration) -> Self {
+    pub fn new(address: &QuorumAddress, access: QuorumAccess, limit: Duration) -> Self {
         let dial = ensemble::dial(access.trust.as_ref());
         Self::over(address, access, dial, limit)
     }
 
     /// The same, over streams that `dial` opens.
-    pub fn over(address: &QuorumAddress, access: Access, dial: Dial, limit: Duration) -> Self {
+    pub fn over(
+        address: &QuorumAddress,
+        access: QuorumAccess,
+        dial: QuorumDial,
+        limit: Duration,
+    ) -> Self {
         Self {
             name: address.to_string(),
             address: address.clone(),
@@ -138,7 +143,7 @@ struct Shared {
     /// Changes with each hint.
     changed: watch::Sender<()>,
     /// Releases, and what takes a lock away.
-    requests: Requests,
+    writes: Writes,
     /// Whether the server tells the waiter or the holder when it is to ask again.
     wakes: AtomicBool,
 }
@@ -244,7 +249,7 @@ impl Node for ZooKeeperNode {
 
     fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
         let how = visit::Taking::of(how);
-        let unwritten = self.shared.requests.begin();
+        let unwritten = self.shared.writes.begin();
         self.visit(move |ensemble, path| {
             Box::pin(async move {
                 let _unwritten = unwritten;
@@ -258,7 +263,7 @@ impl Node for ZooKeeperNode {
         if matches!(release.queue, QueueAction::Keep(_)) {
             return ready(ReleaseReply::NotOurs(Revoked::Missing));
         }
-        let (token, unwritten) = (release.token, self.shared.requests.begin());
+        let (token, unwritten) = (release.token, self.shared.writes.begin());
         let released = self.ask(|reply| Command::Release(token, unwritten, reply));
         Box::pin(async move { released.await.unwrap_or_else(ReleaseReply::Failed) })
     }
@@ -281,13 +286,13 @@ impl Node for ZooKeeperNode {
     }
 
     fn settled(&self, limit: Duration) -> Pending<bool> {
-        self.shared.requests.written(limit)
+        self.shared.writes.written(limit)
     }
 }
 
 impl Queue for ZooKeeperNode {
     fn leave(&self, _waiter: &Waiter) -> Pending<()> {
-        let unwritten = self.shared.requests.begin();
+        let unwritten = self.shared.writes.begin();
         let left = self.ask(|reply| Command::Leave(unwritten, reply));
         Box::pin(async move { drop(left.await) })
     }

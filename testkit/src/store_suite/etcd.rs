@@ -9,7 +9,7 @@ use rlock::store::Store;
 use rlock::store::address::Address;
 use rlock::store::etcd::EtcdStore;
 use rlock::store::etcd::client::dial;
-use rlock::store::net::quorum::Access;
+use rlock::store::net::quorum::QuorumAccess;
 
 use super::{Data, Feature, Wire, World};
 use crate::{Etcd, Shared};
@@ -32,9 +32,9 @@ impl World for EtcdWorld {
         let Ok(Address::Etcd(address)) = Address::parse(&self.0.borrow().url()) else {
             panic!("an address of etcd")
         };
-        let access = Access {
+        let access = QuorumAccess {
             hosts: address.hosts.clone(),
-            ..Access::default()
+            ..QuorumAccess::default()
         };
         let dial = wire.over(dial(None));
         Box::new(EtcdStore::over(&address, access, dial, limit))

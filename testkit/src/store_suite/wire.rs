@@ -25,7 +25,7 @@ impl Wire {
     }
 
     /// Returns what opens streams over the wire to members of an etcd cluster.
-    pub(super) fn over(&self, dial: quorum::Dial) -> quorum::Dial {
+    pub(super) fn over(&self, dial: quorum::QuorumDial) -> quorum::QuorumDial {
         let wire = self.clone();
         Arc::new(move |endpoint, limit| {
             let (wire, dialing) = (wire.clone(), dial(endpoint, limit));

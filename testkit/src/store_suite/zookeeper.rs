@@ -7,7 +7,7 @@ use std::time::Duration;
 use rlock::lock::key::Key;
 use rlock::store::Store;
 use rlock::store::address::Address;
-use rlock::store::net::quorum::Access;
+use rlock::store::net::quorum::QuorumAccess;
 use rlock::store::zookeeper::ZooKeeperStore;
 use rlock::store::zookeeper::ensemble::dial;
 
@@ -56,9 +56,9 @@ impl World for ZooKeeper {
         let Ok(Address::ZooKeeper(address)) = Address::parse(&self.server.borrow().url()) else {
             panic!("an address of ZooKeeper")
         };
-        let access = Access {
+        let access = QuorumAccess {
             hosts: address.hosts.clone(),
-            ..Access::default()
+            ..QuorumAccess::default()
         };
         let dial = wire.over(dial(None));
         Box::new(ZooKeeperStore::over(&address, access, dial, limit))
