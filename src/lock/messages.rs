@@ -12,7 +12,7 @@ use super::instant::Instant;
 use super::last::{Note, Record, Run, SUCCESS_LIFE};
 use super::lease::Revoked;
 use super::mode::Mode;
-use super::occupant::{Occupant, RawValue};
+use super::occupant::Occupant;
 use super::queue::{QueuePosition, Ticket, Waiter};
 use super::remains::Remains;
 use super::schedule::{self, Term};
@@ -258,10 +258,15 @@ pub enum TakeAway<'a> {
     /// number, so that the holder cannot set it again.
     Delete(Token, u64, Option<&'a Note>),
     /// A value that is not rlock's is deleted, if it is still this one.
-    DeleteForeign(&'a RawValue),
+    DeleteForeign(&'a ForeignValue),
     /// The success in the record is deleted, if it is still this token's.
     Forget(Token),
 }
+
+/// A value that is not rlock's, in the words by which its store knows it again. Only the store that
+/// made them reads them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ForeignValue(pub Vec<Vec<u8>>);
 
 /// A node's answer to a request for the lock, and its identity.
 #[derive(Clone, Debug)]
@@ -375,8 +380,8 @@ pub struct Observation {
     pub holders: Vec<Occupant>,
     /// Number of members, if it has members: there may be more than were told.
     pub members: u64,
-    /// The value itself, if it is none of rlock's, or if it is a marker without members.
-    pub foreign: Option<RawValue>,
+    /// The value at the key, if it is none of rlock's, or if it is a marker without members.
+    pub foreign: Option<ForeignValue>,
     /// The fence counter; `None` if there is none.
     pub fence: Option<Fence>,
     /// The waiters, as far as they were asked for.

@@ -9,20 +9,7 @@ use super::fence::Fence;
 use super::mode::Mode;
 use super::schedule::LONGEST_TTL;
 use super::token::Token;
-use crate::text::{duration, escape};
-
-/// The value at the key as the node told it, before it is parsed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RawValue {
-    /// Redis' name of the type: `string`, `hash`, …
-    pub kind: String,
-    /// Length of the whole string; 0 for other types.
-    pub length: u64,
-    /// At most the first [`super::details::LARGEST_VALUE`] bytes of a string.
-    pub head: Vec<u8>,
-    /// Time to live, `None` if the key never expires.
-    pub ttl: Option<Duration>,
-}
+use crate::text::duration;
 
 /// The owner of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,31 +128,19 @@ impl Occupant {
     }
 }
 
-impl From<RawValue> for Occupant {
-    fn from(seen: RawValue) -> Self {
-        let who = understand(&seen).unwrap_or_else(|| OccupantKind::Foreign(describe(&seen)));
-        Self::new(who, seen.ttl)
-    }
-}
-
 impl Occupant {
+    /// Reads a whole stored value, of which the node told this time to live. `None` if it is not
+    /// rlock's.
+    pub fn read(value: &[u8], ttl: Option<Duration>) -> Option<Self> {
+        Some(Self::new(understand(value)?, ttl))
+    }
+
     /// A member, as a node tells it. `ttl`: time until it is over. `entry`: `INDEX FENCE VALUE`.
     pub fn member(entry: &[u8], ttl: Option<Duration>) -> Option<Self> {
         let (index, rest) = std::str::from_utf8(entry).ok()?.split_once(' ')?;
         let (fence, value) = rest.split_once(' ')?;
-        let (kind, length, head) = (
-            "string".to_owned(),
-            value.len() as u64,
-            value.as_bytes().to_vec(),
-        );
-        let who = understand(&RawValue {
-            kind,
-            length,
-            head,
-            ttl,
-        })?;
         Some(Self {
-            who,
+            who: understand(value.as_bytes())?,
             ttl,
             seat: Seat {
                 index: index.parse().ok()?,
@@ -175,11 +150,8 @@ impl Occupant {
     }
 }
 
-fn understand(seen: &RawValue) -> Option<OccupantKind> {
-    if seen.kind != "string" || seen.length != seen.head.len() as u64 {
-        return None;
-    }
-    let text = std::str::from_utf8(&seen.head).ok()?;
+fn understand(value: &[u8]) -> Option<OccupantKind> {
+    let text = std::str::from_utf8(value).ok()?;
     if let Some(marker) = Marker::read(text) {
         return Some(OccupantKind::Members(Box::new(Members {
             marker,
@@ -200,22 +172,6 @@ fn understand(seen: &RawValue) -> Option<OccupantKind> {
             ..told
         },
     ))
-}
-
-fn describe(seen: &RawValue) -> String {
-    if seen.kind != "string" {
-        return format!("a {}", escape::text(&seen.kind));
-    }
-    let shown = &seen.head[..seen.head.len().min(40)];
-    if seen.length > shown.len() as u64 {
-        format!(
-            "a string of {} bytes, {}…",
-            seen.length,
-            escape::bytes(shown)
-        )
-    } else {
-        format!("the value {}", escape::bytes(shown))
-    }
 }
 
 impl Occupant {
@@ -426,17 +382,12 @@ mod tests {
     use crate::lock::details::Breaker;
     use proptest::prelude::*;
 
-    fn sighting(head: &[u8]) -> RawValue {
-        RawValue {
-            kind: "string".to_owned(),
-            length: head.len() as u64,
-            head: head.to_vec(),
-            ttl: None,
-        }
+    fn occupant(value: &str) -> Occupant {
+        Occupant::read(value.as_bytes(), None).expect("a value of ours")
     }
 
     #[test]
-    fn a_value_of_ours_is_understood_and_a_truncated_one_is_foreign() {
+    fn a_value_of_ours_is_understood_and_a_truncated_one_is_not() {
         let details = Details {
             host: "web1".to_owned(),
             n: 1,
@@ -445,19 +396,11 @@ mod tests {
         .fitted();
         let token = Token::fresh();
         let value = details.value(token);
-        let seen = sighting(value.as_bytes());
+        assert_eq!(occupant(&value).who, OccupantKind::Holder(token, details));
         assert_eq!(
-            Occupant::from(seen.clone()).who,
-            OccupantKind::Holder(token, details)
+            Occupant::read(&value.as_bytes()[..value.len() - 1], None),
+            None
         );
-        let longer = RawValue {
-            length: seen.length + 1,
-            ..seen
-        };
-        assert!(matches!(
-            Occupant::from(longer).who,
-            OccupantKind::Foreign(_)
-        ));
     }
 
     #[test]
@@ -470,17 +413,11 @@ mod tests {
         }
         .fitted();
         let token = Token::fresh();
-        let seen = Occupant::from(sighting(
-            details
-                .tombstone(
-                    token,
-                    Breaker {
-                        name: "me@ops".to_owned(),
-                        reason: Some("hung".to_owned()),
-                    },
-                )
-                .as_bytes(),
-        ));
+        let breaker = Breaker {
+            name: "me@ops".to_owned(),
+            reason: Some("hung".to_owned()),
+        };
+        let seen = occupant(&details.tombstone(token, breaker));
         assert_eq!(seen.holder().map(|(token, _)| token), Some(token));
         assert_eq!(
             (seen.nodes(), seen.lease_length()),
@@ -494,7 +431,7 @@ mod tests {
             broken: Some("me".into()),
             ..details
         };
-        let seen = Occupant::from(sighting(liar.value(token).as_bytes()));
+        let seen = occupant(&liar.value(token));
         assert_eq!(
             seen.holder()
                 .and_then(|(_, details)| details.broken.clone()),
@@ -513,11 +450,7 @@ mod tests {
         }
         .fitted();
         let token = Token::fresh();
-        let seen = |span| {
-            Occupant::from(sighting(
-                run.parked(token, Duration::from_secs(span)).as_bytes(),
-            ))
-        };
+        let seen = |span| occupant(&run.parked(token, Duration::from_secs(span)));
         assert!(
             seen(60).is_parked()
                 && seen(60)
@@ -534,7 +467,7 @@ mod tests {
         }
         .told(0);
         assert_eq!(shown, "parked by @web1, which ran ; free in 40s");
-        assert!(!Occupant::from(sighting(run.value(token).as_bytes())).is_parked());
+        assert!(!occupant(&run.value(token)).is_parked());
     }
 
     #[test]
@@ -592,19 +525,17 @@ mod tests {
 
     #[test]
     fn a_foreign_key_without_a_ttl_is_said_to_stay() {
-        let text = Occupant::from(sighting(b"\x1b]0;owned\x07")).told(0);
-        assert!(
-            text.contains("\\x1b]0;owned\\x07") && text.contains("never go away"),
-            "{text}"
-        );
+        let text = Occupant::new(OccupantKind::Foreign("a hash".to_owned()), None).told(0);
+        assert!(text.contains("never go away"), "{text}");
     }
 
     proptest! {
         #[test]
-        fn no_value_makes_it_panic_or_print_control_characters(head in proptest::collection::vec(any::<u8>(), 0..300), n in 0u64..600) {
-            let seen = RawValue { length: n, ..sighting(&head) };
-            let seen = Occupant::from(seen);
-            prop_assert!(!(seen.told(n) + &seen.brief(n)).chars().any(char::is_control));
+        fn no_value_makes_it_panic_or_print_control_characters(json in "\\PC{0,300}|\\{\"(user|host|cmd|note|broken)\":\"(\\\\u00[01][0-9a-f]|x){0,9}\"\\}", n in 0u64..600) {
+            let value = format!("{} {json}", Token::fresh());
+            if let Some(seen) = Occupant::read(value.as_bytes(), None) {
+                prop_assert!(!(seen.told(n) + &seen.brief(n)).chars().any(char::is_control));
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::client::Client;
 use super::lock::Lock;
-use super::names::{Entry, lease_of};
+use super::names::{Entry, lease_of, read_foreign};
 use super::rpc::{
     CompareTo, KeyValue, LeaseTimeToLiveRequest, PutRequest, RangeRequest, Request, SortOrder,
     SortTarget, TxnRequest, compare, deletion, header, kvs, op, range, single,
@@ -14,7 +14,7 @@ use super::rpc::{
 use crate::clock;
 use crate::lock::last::{Entry as LastEntry, Record};
 use crate::lock::lease::Revoked;
-use crate::lock::messages::Observation;
+use crate::lock::messages::{ForeignValue, Observation};
 use crate::lock::mode::Mode;
 use crate::lock::token::Token;
 use crate::store::{Fault, FaultKind, Look, TakeAway};
@@ -29,8 +29,7 @@ const AT_ONCE: usize = 8;
 pub(super) enum Removal {
     Tombstone(Token, String),
     Delete(Token),
-    /// A key, and the revision that made it.
-    Foreign(Vec<u8>, i64),
+    Foreign(ForeignValue),
     Forget(Token),
 }
 
@@ -40,9 +39,7 @@ impl Removal {
             TakeAway::Tombstone(token, value) => Self::Tombstone(token, value.to_owned()),
             // The record has successes only, and no run that was broken is one.
             TakeAway::Delete(token, ..) => Self::Delete(token),
-            TakeAway::DeleteForeign(seen) => {
-                Self::Foreign(seen.head.clone(), seen.kind.parse().unwrap_or_default())
-            }
+            TakeAway::DeleteForeign(seen) => Self::Foreign(seen.clone()),
             TakeAway::Forget(token) => Self::Forget(token),
         }
     }
@@ -105,7 +102,7 @@ impl Lock {
         for entry in &entries[..holding] {
             let ttl = self.left(entry.kv.lease).await?;
             if entry.holder.is_none() {
-                seen.foreign.get_or_insert_with(|| entry.foreign(ttl));
+                seen.foreign.get_or_insert_with(|| entry.foreign());
             }
             let occupant = entry.occupant(ttl);
             seen.fence = seen.fence.max(occupant.seat.fence);
@@ -160,9 +157,11 @@ impl Lock {
     pub(super) async fn take_away(&self, how: Removal) -> Result<Option<Revoked>, Fault> {
         // With the lease of what is deleted, which has no other key.
         let (key, revision, change, lease) = match how {
-            Removal::Foreign(key, created) => {
-                let delete = deletion(&key);
-                (key, CompareTo::Create(created), delete, 0)
+            Removal::Foreign(seen) => {
+                let Some((created, key)) = read_foreign(&seen) else {
+                    return Ok(Some(Revoked::TakenOver));
+                };
+                (key.to_vec(), CompareTo::Create(created), deletion(key), 0)
             }
             Removal::Forget(token) => {
                 let key = self.names.mark();

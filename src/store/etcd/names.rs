@@ -10,8 +10,9 @@ use super::rpc::{KeyValue, RangeRequest, SortOrder, SortTarget};
 use crate::lock::details::{Details, LARGEST_VALUE};
 use crate::lock::fence::Fence;
 use crate::lock::key::Key;
+use crate::lock::messages::ForeignValue;
 use crate::lock::mode::Mode;
-use crate::lock::occupant::{Occupant, OccupantKind, RawValue, Seat};
+use crate::lock::occupant::{Occupant, OccupantKind, Seat};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
 use crate::text::escape;
@@ -144,6 +145,14 @@ pub(super) struct Entry {
     pub(super) holder: Option<(Token, Details)>,
 }
 
+/// Reads what [`Entry::foreign`] wrote: the revision at which the entry was made, and its key.
+pub(super) fn read_foreign(seen: &ForeignValue) -> Option<(i64, &[u8])> {
+    let [created, key] = &seen.0[..] else {
+        return None;
+    };
+    Some((std::str::from_utf8(created).ok()?.parse().ok()?, key))
+}
+
 /// Longest value of an entry, in bytes: another client's may be longer.
 const LONGEST_ENTRY: usize = 2 * LARGEST_VALUE;
 
@@ -152,20 +161,14 @@ impl Entry {
         if kv.value.len() > LONGEST_ENTRY {
             kv.value = Vec::new();
         }
-        let raw = RawValue {
-            kind: "string".to_owned(),
-            length: kv.value.len() as u64,
-            head: kv.value.clone(),
-            ttl: None,
-        };
         // Another client may have copied the value, and what is done to its token is done to
         // another key.
         let is_its = |token| {
             kv.key
                 .ends_with(format!("/{:x}", lease_of(token)).as_bytes())
         };
-        let holder = match Occupant::from(raw).who {
-            OccupantKind::Holder(token, details) if is_its(token) => Some((token, details)),
+        let holder = match Occupant::read(&kv.value, None).map(|told| told.who) {
+            Some(OccupantKind::Holder(token, details)) if is_its(token) => Some((token, details)),
             _ => None,
         };
         Self { kv, holder }
@@ -203,13 +206,9 @@ impl Entry {
 
     /// Returns another client's entry as what `rlock break --foreign` deletes: its name, and the
     /// revision at which it was made.
-    pub(super) fn foreign(&self, ttl: Option<Duration>) -> RawValue {
-        RawValue {
-            kind: self.kv.create_revision.to_string(),
-            length: self.kv.key.len() as u64,
-            head: self.kv.key.clone(),
-            ttl,
-        }
+    pub(super) fn foreign(&self) -> ForeignValue {
+        let created = self.kv.create_revision.to_string();
+        ForeignValue(vec![created.into_bytes(), self.kv.key.clone()])
     }
 
     /// Returns the entry as a waiter, if it is one's.

@@ -22,7 +22,7 @@ use super::directory::Directory;
 use super::members::LARGEST_FILE;
 use super::{shown, unfit};
 use crate::lock::details::LARGEST_VALUE;
-use crate::lock::occupant::{Marker, Occupant, OccupantKind, RawValue};
+use crate::lock::occupant::{Marker, Occupant, OccupantKind};
 use crate::lock::token::Token;
 use crate::store::Fault;
 
@@ -200,20 +200,13 @@ impl LockFile {
             return Ok(None);
         }
         let (length, head) = (self.file.metadata()?.len(), self.read(0, LARGEST_VALUE)?);
-        let occupant = Occupant::from(RawValue {
-            kind: "string".to_owned(),
-            length,
-            head,
-            ttl: None,
-        });
-        Ok(Some(match occupant.who {
-            // The lock ends with its process, so its holder is on this machine, whatever the file
-            // says.
-            OccupantKind::Foreign(_) | OccupantKind::InLine(_) | OccupantKind::Members(_) => {
-                unnamed()
-            }
-            OccupantKind::Holder(..) | OccupantKind::Unnamed => occupant,
-        }))
+        let is_whole = length == head.len() as u64;
+        let told = is_whole.then(|| Occupant::read(&head, None)).flatten();
+        // The lock ends with its process, so its holder is on this machine, whatever the file says.
+        Ok(Some(
+            told.filter(|told| told.holder().is_some())
+                .unwrap_or_else(unnamed),
+        ))
     }
 
     /// Deletes it while it is locked: a process that has it open and gets the lock then sees that

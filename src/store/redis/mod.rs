@@ -373,7 +373,7 @@ impl Node for RedisNode {
             }
             TakeAway::DeleteForeign(seen) => {
                 let mut command = on_lock("delete_foreign", &self.names, None);
-                command.arg(&seen.kind).arg(seen.length).arg(&seen.head);
+                command.arg(&seen.0);
                 command
             }
             TakeAway::Forget(token) => {

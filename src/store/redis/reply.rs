@@ -15,10 +15,10 @@ use crate::lock::details::LARGEST_VALUE;
 use crate::lock::instant::Instant;
 use crate::lock::last::Record;
 use crate::lock::lease::Revoked;
-use crate::lock::messages::Observation;
 use crate::lock::messages::ServerIdentity;
+use crate::lock::messages::{ForeignValue, Observation};
 use crate::lock::mode::MOST_SLOTS;
-use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind, RawValue};
+use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
 use crate::lock::queue::{QueuePosition, Ticket};
 use crate::store::{Answer, Counter, Fault, FaultKind, Renewal, ServerInfo, Vote, Wake};
 use crate::text::escape;
@@ -89,10 +89,10 @@ fn vote(answer: &Value, until: Instant) -> Option<Vote> {
 /// the marker's place.
 fn held(answer: &Value) -> Option<Occupant> {
     let (seen, crowd) = array(answer)?.split_first_chunk::<SEEN>()?;
-    let seen = raw_value(seen)?;
-    let marker = std::str::from_utf8(&seen.head).ok().and_then(Marker::read);
+    let seen = Peeked::read(seen)?;
+    let marker = std::str::from_utf8(seen.head).ok().and_then(Marker::read);
     let (Some(marker), [Value::Int(count), Value::Int(meant), entry]) = (marker, crowd) else {
-        return Some(seen.into());
+        return Some(seen.occupant());
     };
     let entry = bulk(entry).filter(|entry| entry.len() <= LARGEST_ENTRY)?;
     let member = Occupant::member(entry, seen.ttl);
@@ -228,7 +228,7 @@ pub fn renewal(value: &Value, until: Instant, keeps: bool) -> Renewal {
 /// Returns the TTL of what is at the key.
 fn left(value: &Value) -> Option<Duration> {
     let seen = array(value)?.first_chunk::<SEEN>()?;
-    raw_value(seen)?.ttl
+    Peeked::read(seen)?.ttl
 }
 
 fn counted(counter: Option<&str>) -> Counter {
@@ -294,21 +294,66 @@ pub(in crate::store) fn text(value: &Value) -> Option<&str> {
     std::str::from_utf8(bulk(value)?).ok()
 }
 
-/// Reads what `peek.lua` returned.
-fn raw_value(seen: &[Value; SEEN]) -> Option<RawValue> {
-    let [_, kind, Value::Int(length), head, Value::Int(ttl)] = seen else {
-        return None;
-    };
-    // No script of ours returns more of either, and both are shown to people.
-    if bulk(kind)?.len() > LONGEST_TYPE || bulk(head)?.len() > LARGEST_VALUE {
-        return None;
+/// The value at a key, as `peek.lua` tells it.
+struct Peeked<'a> {
+    /// Redis' name of the type: `string`, `hash`, …
+    kind: &'a [u8],
+    /// Length of the whole string; 0 for other types.
+    length: u64,
+    /// At most the first [`LARGEST_VALUE`] bytes of a string.
+    head: &'a [u8],
+    /// Time to live, `None` if the key never expires.
+    ttl: Option<Duration>,
+}
+
+impl<'a> Peeked<'a> {
+    fn read(seen: &'a [Value; SEEN]) -> Option<Self> {
+        let [_, kind, Value::Int(length), head, Value::Int(ttl)] = seen else {
+            return None;
+        };
+        // No script of ours returns more of either, and both are shown to people.
+        let kind = bulk(kind).filter(|kind| kind.len() <= LONGEST_TYPE)?;
+        let head = bulk(head).filter(|head| head.len() <= LARGEST_VALUE)?;
+        Some(Self {
+            kind,
+            length: u64::try_from(*length).ok()?,
+            head,
+            ttl: u64::try_from(*ttl).ok().map(Duration::from_millis),
+        })
     }
-    Some(RawValue {
-        kind: String::from_utf8_lossy(bulk(kind)?).into_owned(),
-        length: u64::try_from(*length).ok()?,
-        head: bulk(head)?.to_vec(),
-        ttl: u64::try_from(*ttl).ok().map(Duration::from_millis),
-    })
+
+    fn is_string(&self) -> bool {
+        self.kind == b"string"
+    }
+
+    fn occupant(&self) -> Occupant {
+        let is_whole = self.is_string() && self.length == self.head.len() as u64;
+        let ours = is_whole.then(|| Occupant::read(self.head, self.ttl));
+        ours.flatten()
+            .unwrap_or_else(|| Occupant::new(OccupantKind::Foreign(self.described()), self.ttl))
+    }
+
+    fn described(&self) -> String {
+        if !self.is_string() {
+            return format!("a {}", escape::bytes(self.kind));
+        }
+        let shown = &self.head[..self.head.len().min(40)];
+        if self.length > shown.len() as u64 {
+            format!(
+                "a string of {} bytes, {}…",
+                self.length,
+                escape::bytes(shown)
+            )
+        } else {
+            format!("the value {}", escape::bytes(shown))
+        }
+    }
+
+    /// Returns the words by which `delete_foreign` knows the value again.
+    fn foreign(&self) -> ForeignValue {
+        let length = self.length.to_string().into_bytes();
+        ForeignValue(vec![self.kind.to_vec(), length, self.head.to_vec()])
+    }
 }
 
 /// Reads the reply to an observation, which was about to be sent at `asked`.
@@ -332,16 +377,16 @@ fn seen(value: &Value, asked: Instant) -> Option<Observation> {
     let (seen, number) = match at_key.as_slice() {
         [] => (None, 0),
         [seen @ .., Value::Int(number)] if seen.len() == SEEN => {
-            (Some(raw_value(seen.first_chunk()?)?), *number)
+            (Some(Peeked::read(seen.first_chunk()?)?), *number)
         }
-        seen => (Some(raw_value(seen.first_chunk()?)?), 0),
+        seen => (Some(Peeked::read(seen.first_chunk()?)?), 0),
     };
     let mut holders: Vec<Occupant> = members.chunks_exact(3).filter_map(member).collect();
-    let foreign = seen
-        .clone()
-        .filter(|seen| holders.is_empty() && Occupant::from(seen.clone()).holder().is_none());
-    if holders.is_empty() {
-        holders.extend(seen.map(Occupant::from));
+    let mut foreign = None;
+    if let Some(seen) = seen.filter(|_| holders.is_empty()) {
+        let occupant = seen.occupant();
+        foreign = occupant.holder().is_none().then(|| seen.foreign());
+        holders.push(occupant);
     }
     let members = u64::try_from(number).ok()?;
     // A value that is no counter counts as none: observing it changes nothing for the lock.

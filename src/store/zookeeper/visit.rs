@@ -17,9 +17,9 @@ use crate::lock::blocker::Blocker;
 use crate::lock::details::{Breaker, Details};
 use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
-use crate::lock::messages::Observation;
+use crate::lock::messages::{ForeignValue, Observation};
 use crate::lock::mode::Mode;
-use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind, RawValue, Seat};
+use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind, Seat};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
 use crate::store::{Fault, FaultKind, Look, TakeAway};
@@ -58,29 +58,18 @@ pub(super) fn breaker(data: &[u8]) -> Option<Breaker> {
     if data == REVOKE {
         return Some("a client of Curator".into());
     }
-    Occupant::from(raw(data)).holder()?.1.broken.clone()
-}
-
-fn raw(data: &[u8]) -> RawValue {
-    RawValue {
-        kind: "string".to_owned(),
-        length: data.len() as u64,
-        head: data.to_vec(),
-        ttl: None,
-    }
+    Occupant::read(data, None)?.holder()?.1.broken.clone()
 }
 
 /// Returns the client whose first entry has these data.
 fn occupant(party: &Party, data: &[u8], stat: Stat) -> Occupant {
-    let known = Occupant::from(raw(data));
-    let is_rlock = party.is_rlocks() && known.holder().is_some();
-    let mut occupant = if is_rlock {
-        known
-    } else {
+    let ours = party.is_rlocks().then(|| Occupant::read(data, None));
+    let ours = ours.flatten().filter(|known| known.holder().is_some());
+    let mut occupant = ours.unwrap_or_else(|| {
         let entry = escape::short(party.first());
         let who = format!("the entry {entry} of session 0x{:x}", stat.owner);
         Occupant::new(OccupantKind::InLine(who), None)
-    };
+    });
     occupant.seat = Seat {
         index: 0,
         fence: Fence::new(stat.czxid),
@@ -191,7 +180,7 @@ pub(super) async fn look(
         let Some((data, stat)) = data else { continue };
         let holder = occupant(party, &data, stat);
         if holder.holder().is_none() && seen.foreign.is_none() {
-            seen.foreign = Some(handle(party, stat));
+            seen.foreign = Some(foreign(party, stat));
         }
         seen.fence = seen.fence.max(holder.seat.fence);
         seen.size += data.len();
@@ -228,21 +217,19 @@ fn stranger(party: &Party, stat: Stat) -> Waiter {
     }
 }
 
-/// Returns what names a foreign entry, and no later one.
-fn handle(party: &Party, stat: Stat) -> RawValue {
-    RawValue {
-        kind: "znode".to_owned(),
-        length: stat.czxid,
-        head: party.entries.join("/").into_bytes(),
-        ttl: None,
-    }
+/// Returns what names another client's entries, and no later ones: the names, and the first one's
+/// creation.
+fn foreign(party: &Party, stat: Stat) -> ForeignValue {
+    let mut words = vec![stat.czxid.to_string().into_bytes()];
+    words.extend(party.entries.iter().map(|entry| entry.clone().into_bytes()));
+    ForeignValue(words)
 }
 
 /// A change of another client's entries.
 pub(super) enum Taking {
     Tombstone(Token, String),
     Delete(Token),
-    Foreign(RawValue),
+    Foreign(ForeignValue),
 }
 
 impl Taking {
@@ -271,7 +258,10 @@ pub(super) async fn take_away(
     let holders = &line.0[..line.holders()];
     let is_meant = |party: &&Party| match how {
         Taking::Tombstone(token, _) | Taking::Delete(token) => party.token == Some(*token),
-        Taking::Foreign(seen) => party.entries.join("/").as_bytes() == seen.head,
+        Taking::Foreign(seen) => {
+            let names = seen.0.iter().skip(1).map(Vec::as_slice);
+            party.entries.iter().map(String::as_bytes).eq(names)
+        }
     };
     let Some(party) = holders.iter().find(is_meant) else {
         visit.end().await;
@@ -291,7 +281,7 @@ pub(super) async fn take_away(
             let told = read_all(&mut visit.0, path, &[party.first()])
                 .await?
                 .remove(0);
-            if told.is_none_or(|(_, stat)| stat.czxid != seen.length) {
+            if told.is_none_or(|(_, stat)| foreign(party, stat) != *seen) {
                 visit.end().await;
                 return Ok(Some(Revoked::TakenOver));
             }
@@ -361,10 +351,12 @@ pub(super) async fn session_of(
     let [Some((first, stat)), Some((second, _))] = &told[..] else {
         return Ok(Err(Revoked::Missing));
     };
-    let (known, (_, password)) = (Occupant::from(raw(first)), read_second(second));
-    let (Some((_, details)), Some(fence), false) =
-        (known.holder(), Fence::new(stat.czxid), password.is_empty())
-    else {
+    let (known, (_, password)) = (Occupant::read(first, None), read_second(second));
+    let (Some((_, details)), Some(fence), false) = (
+        known.as_ref().and_then(Occupant::holder),
+        Fence::new(stat.czxid),
+        password.is_empty(),
+    ) else {
         return Err(Fault::new(
             FaultKind::Unfit,
             "its session is known to its run alone, which renews it",

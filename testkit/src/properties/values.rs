@@ -6,7 +6,7 @@ use std::time::Duration;
 use rlock::lock::blocker::Reservation;
 use rlock::lock::details::LARGEST_VALUE;
 use rlock::lock::key::Key;
-use rlock::lock::occupant::{Occupant, RawValue};
+use rlock::lock::occupant::Occupant;
 use rlock::lock::queue::Waiter;
 use rlock::lock::schedule::LONGEST_TTL;
 use rlock::lock::token::Token;
@@ -17,15 +17,9 @@ use super::{is_fit_to_be_shown, shown};
 
 pub fn hold(input: &[u8]) {
     let head = &input[..input.len().min(LARGEST_VALUE)];
-    for kind in ["string", "hash", "\x1b[2J"] {
-        for (longer, ttl) in [(0, None), (9, Some(Duration::MAX))] {
-            let length = head.len() as u64 + longer;
-            a_value(&RawValue {
-                kind: kind.to_owned(),
-                length,
-                head: head.to_vec(),
-                ttl,
-            });
+    for ttl in [None, Some(Duration::MAX)] {
+        if let Some(occupant) = Occupant::read(head, ttl) {
+            a_value(head, &occupant);
         }
     }
     let Ok(text) = std::str::from_utf8(head) else {
@@ -56,9 +50,8 @@ pub fn hold(input: &[u8]) {
     }
 }
 
-fn a_value(seen: &RawValue) {
-    let occupant = Occupant::from(seen.clone());
-    is_fit_to_be_shown(&occupant.told(u64::MAX), shown(seen.head.len()));
+fn a_value(head: &[u8], occupant: &Occupant) {
+    is_fit_to_be_shown(&occupant.told(u64::MAX), shown(head.len()));
     assert!(
         occupant
             .lease_length()
@@ -67,20 +60,9 @@ fn a_value(seen: &RawValue) {
     let Some((token, details)) = occupant.holder() else {
         return;
     };
-    assert_eq!(
-        (seen.kind.as_str(), seen.length),
-        ("string", seen.head.len() as u64),
-        "only a whole string is a lock"
-    );
     let written = |value: String| {
         assert!(value.len() <= LARGEST_VALUE, "{} bytes", value.len());
-        let head = value.into_bytes();
-        Occupant::from(RawValue {
-            kind: "string".to_owned(),
-            length: head.len() as u64,
-            head,
-            ttl: None,
-        })
+        Occupant::read(value.as_bytes(), None).expect("a value of ours is read")
     };
     // Written again it is read as the same lock, and its tombstone as the same lock, broken.
     let own = rlock::lock::details::Details {

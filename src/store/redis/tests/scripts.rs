@@ -583,6 +583,35 @@ fn a_large_foreign_value_is_described_and_not_fetched() {
             .unwrap()
             .foreign
             .unwrap();
-        assert_eq!((seen.length, seen.head.len()), (1 << 20, LARGEST_VALUE));
+        let [kind, length, head] = &seen.0[..] else {
+            panic!("{seen:?}")
+        };
+        assert_eq!((&kind[..], &length[..]), (&b"string"[..], &b"1048576"[..]));
+        assert_eq!(head.len(), LARGEST_VALUE);
+    });
+}
+
+#[test]
+fn a_value_that_is_none_of_ours_is_shown_without_its_control_characters() {
+    virtual_time::run(async {
+        let host = Host::new();
+        host.by_hand(&["SET", "job", "\x1b]0;owned\x07"]);
+        let seen = host.node().look(Look::default()).await.unwrap();
+        let shown = seen.holders[0].told(0);
+        assert!(shown.contains("the value \\x1b]0;owned\\x07"), "{shown}");
+    });
+}
+
+#[test]
+fn a_value_of_which_only_the_head_is_told_is_none_of_ours() {
+    virtual_time::run(async {
+        let host = Host::new();
+        // JSON may end in blanks: what was told is a whole value of ours.
+        let Claim { token, details, .. } = claim_of(9);
+        let value = format!("{:<1$}", details.value(token), LARGEST_VALUE + 1);
+        host.by_hand(&["SET", "job", &value]);
+        let seen = host.node().look(Look::default()).await.unwrap();
+        assert!(seen.foreign.is_some(), "{seen:?}");
+        assert!(seen.holders[0].holder().is_none(), "{seen:?}");
     });
 }
