@@ -34,7 +34,7 @@ pub(super) async fn find_covering(
         return Ok(Vec::new());
     }
     let (limit, begun) = (lock.schedule().node_timeout(), clock::now());
-    let gives_up = begun + lock.waiting.wait.unwrap_or(UNREACHABLE).min(UNREACHABLE);
+    let gives_up = begun + lock.waiting.wait.unwrap_or(UNREACHABLE);
     let mut alarm = Alarm::new()?;
     loop {
         let observed = async |nodes| observe(nodes, limit, Look::default(), |_| false).await;

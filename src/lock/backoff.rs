@@ -52,7 +52,7 @@ pub(super) const TIES: u32 = 3;
 /// this much later at most.
 const AWAY: Duration = Duration::from_secs(2);
 
-/// Time for which nodes that have never answered are tried.
+/// Time for which nodes that have never answered are tried, without `--wait`.
 pub const UNREACHABLE: Duration = Duration::from_secs(10);
 
 /// Time for which an outer rlock that cannot be reached may hold the lock. One that is releasing it

@@ -404,10 +404,10 @@ impl Waiting {
 
     /// Returns when the wait ends without the lock, as it stands.
     pub fn patience(&self) -> Instant {
-        let patience = if self.answered {
-            self.gives_up
-        } else {
-            self.gives_up.min(self.begin + UNREACHABLE)
+        let patience = match self.options.wait {
+            // Without a limit of the user's, a wrong address would be tried for good.
+            None if !self.answered => self.begin + UNREACHABLE,
+            _ => self.gives_up,
         };
         // Of several clients that tie with `--no-wait`, one should win.
         if matches!(self.blocked, Some(Blocked::Split(..))) {

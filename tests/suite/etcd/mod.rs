@@ -2,6 +2,7 @@
 
 mod failures;
 mod logins;
+mod waiting;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

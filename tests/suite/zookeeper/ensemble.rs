@@ -140,6 +140,9 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
         .position(ZooKeeper::leads)
         .expect("a leader");
     ensemble.members[leader].crash();
+    // One that begins now waits for the election.
+    let words = ["--wait", "2m", "--", "echo", "ran"];
+    let begins = rlock("begins").node(&url).args(words).spawn();
     eventually("another one leads", || {
         ensemble.members.iter().any(ZooKeeper::leads)
     });
@@ -147,4 +150,5 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     holder.finish().code(0);
     waiter.wait_for("next");
     waiter.finish().code(0);
+    begins.finish().code(0).printed(&["ran"]);
 }

@@ -116,10 +116,9 @@ impl Model {
     /// Returns when the wait is over by what the user asked for.
     fn patience(&self) -> Instant {
         let limit = self.gives_up();
-        let limit = if self.answered {
-            limit
-        } else {
-            limit.min(self.begin + ms(10_000))
+        let limit = match self.wait() {
+            None if !self.answered => self.begin + ms(10_000),
+            _ => limit,
         };
         let may_win_a_tie = matches!(self.last, Some(Err(Reason::Blocked(Blocked::Split(..)))))
             && self.wait() == Some(Duration::ZERO);

@@ -344,7 +344,13 @@ fn of_clients_that_tie_with_no_wait_one_may_win() {
 }
 
 #[test]
-fn nodes_that_never_answer_are_tried_ten_seconds() {
+fn nodes_that_never_answer_are_tried_for_the_wait_or_ten_seconds() {
+    let mut w = waiting(3, Some(ms(60_000)));
+    fail(&mut w, &gone(false), at(11_000));
+    assert!(
+        w.wake_at() > at(11_000) && w.step == Step::Paused,
+        "--wait is longer"
+    );
     let mut w = waiting(3, None);
     fail(&mut w, &gone(false), at(9_990));
     assert_eq!(w.wake_at(), at(10_000));
