@@ -21,7 +21,9 @@ const OLDEST: u64 = 6;
 
 /// First patch of each minor version in which no script can run code on the server: CVE-2025-49844,
 /// CVE-2024-46981 and earlier ones are closed, by the release notes of these versions. Minor
-/// versions between them got no patch. Later ones need none.
+/// versions between them got no patch. Later ones need none. CVE-2026-23631 is left out: it takes a
+/// replica that can be written to, and a replica grants no lock. So is CVE-2025-67733, whose forged
+/// replies reach no other connection.
 const REDIS_PATCHES: [[u64; 3]; 5] = [[6, 2, 20], [7, 2, 11], [7, 4, 6], [8, 0, 4], [8, 2, 2]];
 const VALKEY_PATCHES: [[u64; 3]; 4] = [[7, 2, 11], [8, 0, 6], [8, 1, 4], [9, 0, 0]];
 
