@@ -1,6 +1,9 @@
 //! Keeps passwords out of messages and stored values.
 
 use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
 
 /// Replaces a secret.
 const HIDDEN: &str = "***";
@@ -69,10 +72,11 @@ pub fn without(text: &str, secret: &str) -> String {
     shown
 }
 
-/// A password. Shown by nothing, not even `{:?}`.
+/// A password. Shown by nothing, not even `{:?}`. Its clones share one copy, which is overwritten with
+/// zeros when the last of them is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
-    text: String,
+    text: Arc<Zeroizing<String>>,
     /// Its source, for people; `None` for the address.
     source: Option<String>,
 }
@@ -81,7 +85,7 @@ impl Secret {
     /// Wraps the password `text` of an address.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
-            text: text.into(),
+            text: Arc::new(Zeroizing::new(text.into())),
             source: None,
         }
     }
@@ -89,7 +93,7 @@ impl Secret {
     /// Wraps `text`, which came from `source`: a variable or a file, as messages show it.
     pub fn of(source: impl Into<String>, text: impl Into<String>) -> Self {
         Self {
-            text: text.into(),
+            text: Arc::new(Zeroizing::new(text.into())),
             source: Some(source.into()),
         }
     }
@@ -174,6 +178,12 @@ mod tests {
             said("***")
         );
         assert_eq!(without(&said("hunt"), ""), said("hunt"));
+    }
+
+    #[test]
+    fn the_clones_of_a_secret_share_one_copy() {
+        let secret = Secret::of("a file", "hunter2");
+        assert_eq!(secret.clone().reveal().as_ptr(), secret.reveal().as_ptr());
     }
 
     proptest! {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::unistd::Uid;
+use zeroize::Zeroizing;
 
 use super::{Source, Sources, config, open_regular, usage};
 use crate::cli::NodeArgs;
@@ -252,7 +253,8 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
 /// expose its kind.
 fn read_password(option: &str, path: &Path, kind: SecretFile) -> Result<String, Failure> {
     let fail = |why: &dyn Display| refused(option, path, why);
-    let mut text = String::new();
+    // A buffer that grows leaves a copy behind, and this one has room for most passwords.
+    let mut text = Zeroizing::new(String::with_capacity(4096));
     let file = open_secret(option, path, kind)?;
     file.take(LONGEST_PASSWORD)
         .read_to_string(&mut text)
