@@ -44,7 +44,8 @@ pub enum Outcome {
     Refused,
     /// A node's URL, a file, or the set of nodes is wrong.
     Config,
-    /// The lock was lost. `job::policy` decides it.
+    /// The lock was lost: mostly by the word of `job::policy`, also before the command's start or
+    /// by the nodes' word when it had ended.
     Lost,
     /// The command cannot be executed.
     CannotExecute,

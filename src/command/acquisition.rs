@@ -23,6 +23,7 @@ use crate::job::signals::Signals;
 use crate::lock::details::{Details, fits};
 use crate::lock::fence;
 use crate::lock::instant::Instant;
+use crate::lock::lease::LeaseChange;
 use crate::lock::messages::Claim;
 use crate::lock::occupant::Occupant;
 use crate::lock::queue::{Ticket, Waiter};
@@ -74,7 +75,7 @@ pub(super) async fn take(
     let waiting = Waiting::new(lock.waiting.clone(), client.waiter(), client.begun);
     let changed = |which: usize, change: &Change| {
         let report = lock.report.of(&lock.keys[which]);
-        if let Change::Lost(_) = change {
+        if let Change::Lease(LeaseChange::Lost(_)) = change {
             report.say(&Event::LostWhileWaiting);
         }
         report_change(&report, change);

@@ -18,7 +18,7 @@ use crate::job::policy::{JobEvent, Policy, PolicyOptions};
 use crate::job::process_tree;
 use crate::lock::fence::Fence;
 use crate::lock::key::list;
-use crate::lock::lease::Loss;
+use crate::lock::lease::{LeaseChange, Loss};
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::outer::{self, OuterLocks};
@@ -135,26 +135,18 @@ impl Cover {
             // now.
             Self::Outer(outer, _) => {
                 let terms = outer.next().await;
-                return (
-                    Some(terms.map_or(JobEvent::Lost(Loss::TakenOver), JobEvent::TermsReceived)),
-                    None,
-                );
+                let lost = JobEvent::Lease(LeaseChange::Lost(Loss::TakenOver));
+                return (Some(terms.map_or(lost, JobEvent::TermsReceived)), None);
             }
         };
         let Changed {
             lock,
             change,
-            deadline,
+            of_all,
         } = holdings.next().await;
         report_change(&report.of(&report.keys[lock]), &change);
-        let event = match change {
-            Change::Extended(_) => deadline.map(JobEvent::Extended),
-            Change::Shielded(_) => deadline.map(JobEvent::Shielded),
-            Change::Lost(how) => return (Some(JobEvent::Lost(how)), Some(lock)),
-            Change::Unshielded => Some(JobEvent::Unshielded),
-            Change::Trouble(..) | Change::Refused(..) | Change::Failing { .. } => None,
-        };
-        (event, None)
+        let is_lost = matches!(of_all, Some(LeaseChange::Lost(_)));
+        (of_all.map(JobEvent::Lease), is_lost.then_some(lock))
     }
 
     /// Returns which lock is being lost, and why, for a message.
@@ -238,7 +230,7 @@ pub(super) fn report_release(report: &Reporter, freed: &ReleaseOutcome) {
 /// Reports what has become of one lock's lease, unless it is lost.
 pub(super) fn report_change(report: &Reporter, change: &Change) {
     match change {
-        Change::Extended(until) => report.say(&Event::Renewed {
+        Change::Lease(LeaseChange::Extended(until)) => report.say(&Event::Renewed {
             left: until.since(clock::now()),
         }),
         Change::Trouble(node, fault) => report.say(&Event::RenewalFailed {
@@ -251,6 +243,8 @@ pub(super) fn report_change(report: &Reporter, change: &Change) {
             left: *left,
             why,
         }),
-        Change::Lost(_) | Change::Shielded(_) | Change::Unshielded => {}
+        Change::Lease(
+            LeaseChange::Lost(_) | LeaseChange::Shielded(_) | LeaseChange::Unshielded,
+        ) => {}
     }
 }

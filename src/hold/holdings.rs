@@ -24,7 +24,7 @@ use crate::lock::fault::{Fault, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::last::Entry;
-use crate::lock::lease::Leases;
+use crate::lock::lease::{LeaseChange, Leases};
 use crate::lock::remains::Remains;
 use crate::lock::token::Token;
 use crate::lock::waiting::Waiting;
@@ -92,7 +92,7 @@ async fn lost(held: &mut Holdings, changed: &impl Fn(usize, &Change)) {
     loop {
         let of = held.next().await;
         changed(of.lock, &of.change);
-        if matches!(of.change, Change::Lost(_)) {
+        if matches!(of.change, Change::Lease(LeaseChange::Lost(_))) {
             return;
         }
     }
@@ -110,10 +110,10 @@ pub struct Holdings {
 pub struct Changed {
     /// The lock's number.
     pub lock: usize,
-    /// The change of its own lease.
+    /// Its own news.
     pub change: Change,
-    /// D of all, or the end of all shields, if the change tells it.
-    pub deadline: Option<Instant>,
+    /// The change of all leases as one.
+    pub of_all: Option<LeaseChange>,
 }
 
 impl Holdings {
@@ -172,21 +172,14 @@ impl Holdings {
         }
         let (change, lock, _) =
             select_all(self.held.iter_mut().map(|holding| Box::pin(holding.next()))).await;
-        let deadline = match &change {
-            Change::Extended(end) | Change::Shielded(end) => self.leases.until(lock, *end),
-            Change::Lost(loss) => {
-                self.leases.lost(lock, *loss);
-                None
-            }
-            Change::Trouble(..)
-            | Change::Refused(..)
-            | Change::Failing { .. }
-            | Change::Unshielded => None,
+        let of_all = match change {
+            Change::Lease(change) => self.leases.changed(lock, change),
+            Change::Trouble(..) | Change::Refused(..) | Change::Failing { .. } => None,
         };
         Changed {
             lock,
             change,
-            deadline,
+            of_all,
         }
     }
 

@@ -10,7 +10,8 @@ use super::blocker::Blocker;
 
 // Behind a holder or a turn.
 
-/// Shortest pause of a waiter that no node wakes.
+/// Shortest pause of a waiter that no node wakes, and of the first one behind a client that is not
+/// rlock, which wakes none.
 const SHORTEST_POLL: Duration = Duration::from_millis(100);
 
 /// Range of the random part of that pause.

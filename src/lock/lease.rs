@@ -58,6 +58,20 @@ pub enum Loss {
     TakenOver,
 }
 
+/// A change of a lease, or of all leases of a run as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeaseChange {
+    /// It lasts until then: longer than before, or shorter because a node lost the key.
+    Extended(Instant),
+    /// It is lost, and that is final.
+    Lost(Loss),
+    /// After a loss: our token is set again on a majority, so no other client gets the lock before
+    /// this instant.
+    Shielded(Instant),
+    /// After a loss: our token could not be set again on a majority, or was lost there.
+    Unshielded,
+}
+
 /// The tenures of all nodes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lease {
@@ -230,19 +244,27 @@ impl Leases {
         self.ends.push(Some(end));
     }
 
-    /// Records that the lease of `lock`, or its shield, lasts until `end`. Returns D of all, if
-    /// each lost lock has a shield.
-    pub fn until(&mut self, lock: usize, end: Instant) -> Option<Instant> {
-        self.ends[lock] = Some(end);
-        (!self.ends.contains(&None)).then(|| self.deadline())
+    /// Records a change of the lease of `lock`. Returns what it means for all: they last until the
+    /// smallest end, and nothing is known of that while a lost lock has no shield.
+    pub fn changed(&mut self, lock: usize, change: LeaseChange) -> Option<LeaseChange> {
+        match change {
+            LeaseChange::Extended(end) => self.until(lock, end).map(LeaseChange::Extended),
+            LeaseChange::Shielded(end) => self.until(lock, end).map(LeaseChange::Shielded),
+            LeaseChange::Lost(loss) => {
+                self.lost = self.lost.or(Some(lock));
+                // A tombstone lasts as long as the lease would have.
+                if loss != Loss::Broken {
+                    self.ends[lock] = None;
+                }
+                Some(change)
+            }
+            LeaseChange::Unshielded => Some(change),
+        }
     }
 
-    /// Records that `lock` is lost. A tombstone lasts as long as the lease would have.
-    pub fn lost(&mut self, lock: usize, loss: Loss) {
-        self.lost = self.lost.or(Some(lock));
-        if loss != Loss::Broken {
-            self.ends[lock] = None;
-        }
+    fn until(&mut self, lock: usize, end: Instant) -> Option<Instant> {
+        self.ends[lock] = Some(end);
+        (!self.ends.contains(&None)).then(|| self.deadline())
     }
 
     /// Returns the smallest end. A lost lock without a shield has none: its loss bounds the
@@ -494,9 +516,9 @@ mod tests {
     #[test]
     fn a_shield_counts_once_every_lost_lock_has_one() {
         let mut leases = leases(&[30, 20, 25]);
-        leases.lost(1, Loss::Absent);
+        leases.changed(1, LeaseChange::Lost(Loss::Absent));
         assert_eq!((leases.deadline(), leases.weakest()), (at(25), 1));
-        leases.lost(2, Loss::Absent);
+        leases.changed(2, LeaseChange::Lost(Loss::Absent));
         assert_eq!(leases.until(1, at(40)), None);
         assert_eq!(
             (leases.until(0, at(60)), leases.deadline()),
@@ -510,7 +532,7 @@ mod tests {
     #[test]
     fn a_broken_lock_lasts_as_long_as_its_tombstone() {
         let mut leases = leases(&[30, 20]);
-        leases.lost(0, Loss::Broken);
+        leases.changed(0, LeaseChange::Lost(Loss::Broken));
         assert_eq!(
             (leases.deadline(), leases.weakest()),
             (at(20), 0),

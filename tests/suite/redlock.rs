@@ -214,14 +214,17 @@ fn a_lease_that_ended_while_rlock_stood_still_is_not_taken() {
         .iter()
         .map(|node| slow(node, Duration::from_millis(500)))
         .collect();
-    let run =
-        rlock("job")
-            .node(&urls.join(","))
-            .args(["--restart-guard", "off", "-n", "--ttl", "3s"]);
+    let run = rlock("job").node(&urls.join(",")).args([
+        "--restart-guard",
+        "off",
+        "-n",
+        "--ttl",
+        "5500ms",
+    ]);
     let run = run
         .args([
             "--node-timeout",
-            "800ms",
+            "1500ms",
             "--kill-after",
             "0",
             "--",

@@ -7,13 +7,13 @@ use nix::sys::signal::Signal;
 use rlock::clock::{self, Alarm};
 use rlock::exit::Outcome;
 use rlock::hold::ReleaseOutcome;
-use rlock::hold::holding::Change;
 use rlock::hold::holdings::{Changed, Holdings, take};
 use rlock::hold::wait::Waited;
 use rlock::job::policy::{Foreground, JobAction, JobEvent, Policy, PolicyOptions};
 use rlock::job::process_tree;
 use rlock::lock::instant::Instant;
 use rlock::lock::last::Run;
+use rlock::lock::lease::LeaseChange;
 use rlock::lock::remains::{Ending, Remains};
 
 use super::claimant::Waiter;
@@ -221,22 +221,14 @@ fn at_a_fast_node(span: Duration) -> Duration {
 
 /// Returns the policy's event for a change of the lease, as `command::run::cover` does.
 fn heard(changed: &Changed) -> Option<JobEvent> {
-    let Changed {
-        change, deadline, ..
-    } = changed;
+    let Changed { change, of_all, .. } = changed;
     kernel::with(|kernel| {
         let process = kernel.current;
         kernel.tell(|| format!("{process}: {change:?}"));
     });
-    match *change {
-        Change::Extended(_) => deadline.map(JobEvent::Extended),
-        Change::Trouble(..) | Change::Refused(..) | Change::Failing { .. } => None,
-        Change::Lost(loss) => {
-            command::gives_nothing_back();
-            kernel::with(|kernel| kernel.witness.counts.lost += 1);
-            Some(JobEvent::Lost(loss))
-        }
-        Change::Shielded(_) => deadline.map(JobEvent::Shielded),
-        Change::Unshielded => Some(JobEvent::Unshielded),
+    if matches!(of_all, Some(LeaseChange::Lost(_))) {
+        command::gives_nothing_back();
+        kernel::with(|kernel| kernel.witness.counts.lost += 1);
     }
+    of_all.map(JobEvent::Lease)
 }

@@ -16,8 +16,8 @@ use crate::witness::{Share, Violation, Waiter};
 /// Interval at which the world is looked at as a whole.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-/// Longest time for which a free lock may wait for its next holder while no fault is on: a poll far
-/// back in the queue. It must be longer than the backstop.
+/// Longest time for which a free lock may wait for its next holder while no fault is on: a wake-up
+/// was lost, and the waiter looks after its backstop.
 const IDLE: Duration = BACKSTOP.saturating_mul(2);
 
 /// The same where no fault is at all.

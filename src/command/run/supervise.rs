@@ -20,6 +20,7 @@ use crate::job::spawn::Leader;
 use crate::job::terminal::Terminal;
 use crate::lock::instant::Instant;
 use crate::lock::last::Run;
+use crate::lock::lease::LeaseChange;
 use crate::lock::remains::{Ending, Remains};
 use crate::report::{Event, Reporter};
 use crate::settings::LockSettings;
@@ -237,7 +238,7 @@ impl Job {
         // The policy must hear of each admitted run before the command's end, so that the lock is
         // kept for it. No run is admitted between two events, when the lock is lost, or once the
         // listener is closed.
-        if !matches!(event, JobEvent::Lost(_)) {
+        if !matches!(event, JobEvent::Lease(LeaseChange::Lost(_))) {
             events.extend(self.admit_nested().map(JobEvent::Nested));
         }
         events.extend(self.unguarded.is_some().then_some(JobEvent::Unguarded));

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::lock::details::Breaker;
 use crate::lock::fault::{Fault, FaultKind};
 use crate::lock::instant::Instant;
-use crate::lock::lease::{Lease, Loss, Revoked};
+use crate::lock::lease::{Lease, LeaseChange, Loss, Revoked};
 use crate::store::Counter;
 
 impl Holding {
@@ -37,7 +37,7 @@ impl Holding {
                 return None;
             }
             self.stage = Stage::Over;
-            return Some(Change::Unshielded);
+            return Some(Change::Lease(LeaseChange::Unshielded));
         }
         // A node without a key is healed at once. Another client's key is mostly that of an attempt
         // which is about to fail.
@@ -46,7 +46,7 @@ impl Holding {
             // The rest of the lease may be shorter than before.
             return self
                 .changed_deadline()
-                .map(Change::Extended)
+                .map(|until| Change::Lease(LeaseChange::Extended(until)))
                 .or_else(|| is_news.then(|| self.trouble(node)));
         };
         Some(self.lost(loss, now))
@@ -57,7 +57,7 @@ impl Holding {
             Loss::TakenOver => self.stage = Stage::Over,
             Loss::Absent | Loss::Broken => self.begin_shield(now),
         }
-        Change::Lost(loss)
+        Change::Lease(LeaseChange::Lost(loss))
     }
 
     /// Records that node `node` has a tombstone in the place of our key. It keeps others out as the
@@ -86,7 +86,7 @@ impl Holding {
         self.broken.get_or_insert(by);
         let is_news = is_first && was_alive;
         if is_news {
-            Some(Change::Lost(Loss::Broken))
+            Some(Change::Lease(LeaseChange::Lost(Loss::Broken)))
         } else {
             change
         }

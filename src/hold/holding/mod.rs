@@ -32,7 +32,7 @@ use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::last::Entry;
-use crate::lock::lease::{Lease, Loss, Revoked};
+use crate::lock::lease::{Lease, LeaseChange, Revoked};
 use crate::lock::remains::Remains;
 use crate::lock::schedule::Schedule;
 use crate::lock::token::Token;
@@ -91,11 +91,11 @@ enum Stage {
     Over,
 }
 
-/// A change of the lease.
+/// News of a lock that is held.
 #[derive(Debug)]
 pub enum Change {
-    /// It lasts until then: longer than before, or shorter because a node lost the key.
-    Extended(Instant),
+    /// Its lease has changed.
+    Lease(LeaseChange),
     /// The named node failed to renew. The lease still stands.
     Trouble(String, Fault),
     /// The same, because the node refuses us; told once for each node.
@@ -107,12 +107,6 @@ pub enum Change {
         left: Duration,
         why: String,
     },
-    /// It is lost, and that is final.
-    Lost(Loss),
-    /// After a loss: the key shields the command's end until then.
-    Shielded(Instant),
-    /// After a loss: the key could not be set again on a majority, or was lost there.
-    Unshielded,
 }
 
 impl Holding {

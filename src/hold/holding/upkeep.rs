@@ -8,6 +8,7 @@ use crate::clock;
 use crate::lock::backoff;
 use crate::lock::fault::Fault;
 use crate::lock::instant::Instant;
+use crate::lock::lease::LeaseChange;
 use crate::lock::schedule::Schedule;
 use crate::store::Counter;
 
@@ -152,8 +153,8 @@ impl Holding {
         }
         let deadline = self.changed_deadline()?;
         Some(match self.stage {
-            Stage::Keeping => Change::Extended(deadline),
-            Stage::Shielding | Stage::Over => Change::Shielded(deadline),
+            Stage::Keeping => Change::Lease(LeaseChange::Extended(deadline)),
+            Stage::Shielding | Stage::Over => Change::Lease(LeaseChange::Shielded(deadline)),
         })
     }
 

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use super::nested::Nested;
 use super::{ExitStatus, Foreground, Instant, JobAction, OnLost, Phase, Policy, Reaction};
 use crate::exit::Outcome;
-use crate::lock::lease::Loss;
+use crate::lock::lease::{LeaseChange, Loss};
 use crate::lock::remains::Ending;
 
 /// The fate of the lease while the command ran.
@@ -32,13 +32,21 @@ impl Policy {
         }
     }
 
-    pub(super) fn extended(&mut self, deadline: Instant) -> Vec<JobAction> {
-        // After the first signal a renewal covers the time until the kill and changes nothing else.
-        self.terms = self.options.schedule.terms(deadline);
-        vec![]
+    pub(super) fn lease_changed(&mut self, change: LeaseChange, now: Instant) -> Vec<JobAction> {
+        match change {
+            LeaseChange::Extended(deadline) => {
+                // After the first signal a renewal covers the time until the kill and changes
+                // nothing else.
+                self.terms = self.options.schedule.terms(deadline);
+                vec![]
+            }
+            LeaseChange::Lost(loss) => self.lost(loss, now),
+            LeaseChange::Shielded(until) => self.shielded(until),
+            LeaseChange::Unshielded => self.unshielded(),
+        }
     }
 
-    pub(super) fn lost(&mut self, loss: Loss, now: Instant) -> Vec<JobAction> {
+    fn lost(&mut self, loss: Loss, now: Instant) -> Vec<JobAction> {
         if self.options.on_lost == OnLost::Warn {
             return self.warn();
         }
@@ -81,7 +89,7 @@ impl Policy {
         }
     }
 
-    pub(super) fn shielded(&mut self, until: Instant) -> Vec<JobAction> {
+    fn shielded(&mut self, until: Instant) -> Vec<JobAction> {
         self.terms = self.options.schedule.terms(until);
         if let Phase::Stopping {
             kill_at,
@@ -94,7 +102,7 @@ impl Policy {
         vec![]
     }
 
-    pub(super) fn unshielded(&mut self) -> Vec<JobAction> {
+    fn unshielded(&mut self) -> Vec<JobAction> {
         match self.phase {
             Phase::Stopping { .. } => self.lose_and_kill(),
             _ => vec![],

@@ -16,22 +16,15 @@ use nix::sys::signal::Signal;
 use self::ending::LeaseStatus;
 use self::nested::Nested;
 use crate::lock::instant::Instant;
-use crate::lock::lease::Loss;
+use crate::lock::lease::{LeaseChange, Loss};
 use crate::lock::schedule::{Schedule, Terms};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobEvent {
-    /// The lease was renewed and ends at this instant.
-    Extended(Instant),
+    /// The lease has changed.
+    Lease(LeaseChange),
     /// An outer rlock, which keeps the lease of this nested run, has sent new terms.
     TermsReceived(Terms),
-    /// The lease is lost, for good.
-    Lost(Loss),
-    /// After a loss: our token is set again on a majority, so no other client gets the lock before
-    /// this instant.
-    Shielded(Instant),
-    /// After a loss: our token could not be set again.
-    Unshielded,
     CaughtSignal(CaughtSignal),
     /// This signal stopped the command's first process, while the terminal was in these hands.
     Stopped(Signal, Foreground),
@@ -292,7 +285,7 @@ impl Policy {
 
     /// Applies `event` and returns what to do about it.
     pub fn on(&mut self, event: JobEvent, now: Instant) -> Vec<JobAction> {
-        if let JobEvent::Lost(loss) = event {
+        if let JobEvent::Lease(LeaseChange::Lost(loss)) = event {
             self.loss = Some(loss);
         }
         if self.is_over() {
@@ -301,7 +294,7 @@ impl Policy {
         // The clock comes first: a command whose time is over is not continued, whatever else has
         // happened.
         let mut actions = match event {
-            JobEvent::Extended(_)
+            JobEvent::Lease(LeaseChange::Extended(_))
             | JobEvent::TermsReceived(_)
             | JobEvent::Ended(..)
             | JobEvent::Gone => vec![],
@@ -324,13 +317,10 @@ impl Policy {
     fn apply(&mut self, event: JobEvent, now: Instant) -> Vec<JobAction> {
         match event {
             JobEvent::Tick => vec![],
-            JobEvent::Extended(deadline) => self.extended(deadline),
+            JobEvent::Lease(change) => self.lease_changed(change, now),
             JobEvent::TermsReceived(terms) => self.terms_received(terms),
             JobEvent::Nested(any) => self.nested_changed(any),
             JobEvent::CaughtSignal(caught) if self.lingers() => self.caught_lingering(caught, now),
-            JobEvent::Lost(loss) => self.lost(loss, now),
-            JobEvent::Shielded(until) => self.shielded(until),
-            JobEvent::Unshielded => self.unshielded(),
             JobEvent::CaughtSignal(caught) => self.caught(caught),
             JobEvent::Stopped(signal, foreground) => self.stopped(signal, foreground),
             JobEvent::Resumed(foreground, continued) => self.resumed(foreground, continued),

@@ -121,9 +121,10 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/redis/reply.rs", &["identity"], "a part"),
     (
         "lock/occupant.rs",
-        &["describe", "brief", "end", "named", "fmt"],
+        &["brief", "end", "named", "fmt"],
         "a holder",
     ),
+    ("store/redis/reply.rs", &["described"], "a holder"),
     ("store/etcd/names.rs", &["described"], "a holder"),
     (
         "store/zookeeper/visit.rs",

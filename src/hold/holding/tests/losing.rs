@@ -14,7 +14,7 @@ fn a_lock_that_was_broken_is_told_once_and_its_place_is_kept() {
         let changes = held.changes_until(100.0).await;
         let losses = changes
             .iter()
-            .filter(|change| matches!(change, Change::Lost(_)))
+            .filter(|change| matches!(change, Change::Lease(LeaseChange::Lost(_))))
             .count();
         assert_eq!(
             (lost(&changes), losses),
@@ -113,7 +113,7 @@ fn a_majority_that_forgot_ends_it_at_once_and_the_place_is_shielded() {
         assert!(
             changes
                 .iter()
-                .any(|change| matches!(change, Change::Shielded(_))),
+                .any(|change| matches!(change, Change::Lease(LeaseChange::Shielded(_)))),
             "{changes:?}"
         );
     });
@@ -146,7 +146,7 @@ fn a_shield_that_a_majority_lost_is_told() {
         assert!(
             changes
                 .iter()
-                .any(|change| matches!(change, Change::Unshielded)),
+                .any(|change| matches!(change, Change::Lease(LeaseChange::Unshielded))),
             "{changes:?}"
         );
     });
@@ -173,7 +173,7 @@ fn a_reply_from_before_the_loss_is_no_part_of_the_shield() {
         assert!(
             !changes
                 .iter()
-                .any(|change| matches!(change, Change::Shielded(_))),
+                .any(|change| matches!(change, Change::Lease(LeaseChange::Shielded(_)))),
             "{changes:?}"
         );
     });
@@ -221,10 +221,8 @@ fn a_revocation_shortens_the_lease_to_what_the_others_gave() {
         // beginning.
         assert_eq!(lost(&changes), None);
         assert!(held.holding.deadline() < first, "{changes:?}");
-        assert!(
-            changes
-                .iter()
-                .any(|change| matches!(change, Change::Extended(until) if *until < first))
-        );
+        assert!(changes.iter().any(
+            |change| matches!(change, Change::Lease(LeaseChange::Extended(until)) if *until < first)
+        ));
     });
 }

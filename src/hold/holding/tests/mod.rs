@@ -14,6 +14,7 @@ use super::*;
 use crate::clock::virtual_time;
 use crate::hold::attempt::Attempt;
 use crate::lock::details::Details;
+use crate::lock::lease::Loss;
 use crate::lock::messages::Observation;
 use crate::lock::queue::{Waiter, Wake};
 use crate::lock::remains::Remains;
@@ -356,7 +357,7 @@ impl Held {
 
 fn lost(changes: &[Change]) -> Option<Loss> {
     changes.iter().find_map(|change| {
-        if let Change::Lost(loss) = change {
+        if let Change::Lease(LeaseChange::Lost(loss)) = change {
             Some(*loss)
         } else {
             None

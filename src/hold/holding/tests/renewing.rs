@@ -10,7 +10,7 @@ fn all_nodes_are_renewed_every_third_of_the_ttl() {
         assert!(
             changes
                 .iter()
-                .all(|change| matches!(change, Change::Extended(_))),
+                .all(|change| matches!(change, Change::Lease(LeaseChange::Extended(_)))),
             "{changes:?}"
         );
         for node in 0..3 {
@@ -151,7 +151,7 @@ fn a_minority_that_refuses_us_is_told_once_and_costs_the_lease_nothing() {
         assert!(
             !changes
                 .iter()
-                .any(|change| matches!(change, Change::Lost(_))),
+                .any(|change| matches!(change, Change::Lease(LeaseChange::Lost(_)))),
             "{changes:?}"
         );
         // The waiter has warned of this one already.
@@ -170,7 +170,7 @@ fn a_minority_that_refuses_us_is_told_once_and_costs_the_lease_nothing() {
             refusals(&changes) == 2
                 && !changes
                     .iter()
-                    .any(|it| matches!(it, Change::Extended(end) if *end > held.begun + TTL)),
+                    .any(|it| matches!(it, Change::Lease(LeaseChange::Extended(end)) if *end > held.begun + TTL)),
             "{changes:?}"
         );
     });

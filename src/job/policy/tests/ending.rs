@@ -93,7 +93,7 @@ fn only_a_command_that_exited_with_0_under_its_lock_has_succeeded() {
             (Loss::TakenOver, Ending::TakenOver),
         ] {
             let mut p = p.clone();
-            p.on(JobEvent::Lost(loss), at(2));
+            p.on(JobEvent::Lease(LeaseChange::Lost(loss)), at(2));
             assert_eq!(p.ending(), ending, "{status:?} {loss:?}");
         }
     }

@@ -7,12 +7,12 @@ use super::*;
 /// Every kind of event, with the values that could matter.
 fn every_event() -> Vec<JobEvent> {
     let mut all = vec![
-        JobEvent::Extended(schedule().term().end(at(10_000))),
-        JobEvent::Lost(Loss::Absent),
-        JobEvent::Lost(Loss::Broken),
-        JobEvent::Lost(Loss::TakenOver),
-        JobEvent::Shielded(schedule().term().end(at(10_000))),
-        JobEvent::Unshielded,
+        JobEvent::Lease(LeaseChange::Extended(schedule().term().end(at(10_000)))),
+        JobEvent::Lease(LeaseChange::Lost(Loss::Absent)),
+        JobEvent::Lease(LeaseChange::Lost(Loss::Broken)),
+        JobEvent::Lease(LeaseChange::Lost(Loss::TakenOver)),
+        JobEvent::Lease(LeaseChange::Shielded(schedule().term().end(at(10_000)))),
+        JobEvent::Lease(LeaseChange::Unshielded),
         caught(Signal::SIGINT, true),
         caught(Signal::SIGTERM, false),
         JobEvent::TermsReceived(schedule().terms(schedule().term().end(at(10_000)))),
@@ -52,7 +52,7 @@ fn step(p: &mut Policy, event: JobEvent, now: Instant) {
         return;
     }
     let kill_wanted = p.options.on_lost == OnLost::Kill;
-    if kill_wanted && event == JobEvent::Lost(Loss::TakenOver) {
+    if kill_wanted && event == JobEvent::Lease(LeaseChange::Lost(Loss::TakenOver)) {
         assert_eq!(p.phase, Phase::Killed, "killed at once: {}", context());
     }
     if event == JobEvent::Unguarded {
@@ -71,7 +71,10 @@ fn step(p: &mut Policy, event: JobEvent, now: Instant) {
     }
     if kill_wanted
         && now >= before.kill_deadline()
-        && !matches!(event, JobEvent::Extended(_) | JobEvent::TermsReceived(_))
+        && !matches!(
+            event,
+            JobEvent::Lease(LeaseChange::Extended(_)) | JobEvent::TermsReceived(_)
+        )
     {
         let goes_on = |action: &JobAction| {
             matches!(action, JobAction::Continue | JobAction::SendAndContinue(_))

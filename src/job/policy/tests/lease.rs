@@ -30,7 +30,10 @@ fn without_renewal_the_command_is_signalled_and_then_killed_before_the_deadline(
 fn a_renewal_before_the_first_signal_changes_nothing_for_the_command() {
     let mut p = policy(OnLost::Kill);
     let later = schedule().term().end(at(10_000));
-    assert_eq!(p.on(JobEvent::Extended(later), at(10_000)), []);
+    assert_eq!(
+        p.on(JobEvent::Lease(LeaseChange::Extended(later)), at(10_000)),
+        []
+    );
     assert_eq!(p.on(JobEvent::Tick, schedule().signal_at(deadline())), []);
     assert_eq!(p.wake_at(), schedule().signal_at(later));
 }
@@ -40,7 +43,10 @@ fn a_renewal_after_the_first_signal_does_not_take_it_back() {
     let mut p = policy(OnLost::Kill);
     let term = schedule().signal_at(deadline());
     p.on(JobEvent::Tick, term);
-    p.on(JobEvent::Extended(schedule().term().end(term)), term);
+    p.on(
+        JobEvent::Lease(LeaseChange::Extended(schedule().term().end(term))),
+        term,
+    );
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
     p.on(ended(ExitStatus::Exited(0)), term);
     p.on(JobEvent::Gone, term);
@@ -51,7 +57,7 @@ fn a_renewal_after_the_first_signal_does_not_take_it_back() {
 fn a_lease_that_became_shorter_shortens_the_commands_time() {
     let mut p = policy(OnLost::Kill);
     let sooner = deadline().before(Duration::from_secs(5));
-    p.on(JobEvent::Extended(sooner), at(1000));
+    p.on(JobEvent::Lease(LeaseChange::Extended(sooner)), at(1000));
     assert_eq!(
         (p.wake_at(), p.guard_kills_at()),
         (schedule().signal_at(sooner), schedule().kill_at(sooner))
@@ -61,9 +67,9 @@ fn a_lease_that_became_shorter_shortens_the_commands_time() {
 #[test]
 fn a_shield_that_ends_before_the_grace_bounds_the_kill() {
     let mut p = policy(OnLost::Kill);
-    p.on(JobEvent::Lost(Loss::Absent), at(1000));
+    p.on(JobEvent::Lease(LeaseChange::Lost(Loss::Absent)), at(1000));
     let ends = at(1000) + schedule().grace() / 2;
-    p.on(JobEvent::Shielded(ends), at(1001));
+    p.on(JobEvent::Lease(LeaseChange::Shielded(ends)), at(1001));
     assert_eq!(
         (p.wake_at(), p.guard_kills_at()),
         (schedule().kill_at(ends), schedule().kill_at(ends))
@@ -73,7 +79,7 @@ fn a_shield_that_ends_before_the_grace_bounds_the_kill() {
 #[test]
 fn a_lock_that_was_taken_over_leaves_no_grace() {
     assert_eq!(
-        policy(OnLost::Kill).on(JobEvent::Lost(Loss::TakenOver), at(1)),
+        policy(OnLost::Kill).on(JobEvent::Lease(LeaseChange::Lost(Loss::TakenOver)), at(1)),
         [KILL, JobAction::SayLost(Reaction::Killed)]
     );
 }
@@ -83,7 +89,7 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
     let lost = || {
         let mut p = policy(OnLost::Kill);
         assert_eq!(
-            p.on(JobEvent::Lost(Loss::Absent), at(1000)),
+            p.on(JobEvent::Lease(LeaseChange::Lost(Loss::Absent)), at(1000)),
             [TERM, JobAction::SayLost(Reaction::Signalled)]
         );
         assert_eq!(p.wake_at(), at(1000) + schedule().node_timeout());
@@ -96,11 +102,14 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
     };
     let mut shielded = lost();
     shielded.on(
-        JobEvent::Shielded(schedule().term().end(at(1000))),
+        JobEvent::Lease(LeaseChange::Shielded(schedule().term().end(at(1000)))),
         at(1001),
     );
     assert_eq!(shielded.wake_at(), at(1000) + schedule().grace());
-    assert_eq!(lost().on(JobEvent::Unshielded, at(1001)), [KILL]);
+    assert_eq!(
+        lost().on(JobEvent::Lease(LeaseChange::Unshielded), at(1001)),
+        [KILL]
+    );
     assert_eq!(lost().on(JobEvent::Tick, at(2000)), [KILL]);
 }
 
@@ -108,7 +117,7 @@ fn a_lock_that_is_absent_leaves_the_grace_only_if_it_can_be_shielded() {
 fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
     let mut p = policy(OnLost::Kill);
     assert_eq!(
-        p.on(JobEvent::Lost(Loss::Broken), at(10_000)),
+        p.on(JobEvent::Lease(LeaseChange::Lost(Loss::Broken)), at(10_000)),
         [TERM, JobAction::SayLost(Reaction::Signalled)]
     );
     assert_eq!(p.wake_at(), at(15_000));
@@ -119,7 +128,7 @@ fn a_lock_that_was_broken_leaves_the_grace_and_no_more_than_the_lease() {
             .kill_at(deadline())
             .before(Duration::from_millis(1)),
     );
-    p.on(JobEvent::Lost(Loss::Broken), late);
+    p.on(JobEvent::Lease(LeaseChange::Lost(Loss::Broken)), late);
     assert_eq!(p.wake_at(), schedule().kill_at(deadline()));
 }
 
@@ -152,7 +161,13 @@ fn warn_says_so_once_and_at_the_deadline_only() {
         p.on(JobEvent::Tick, deadline()),
         [JobAction::SayLost(Reaction::Ignored)]
     );
-    assert_eq!(p.on(JobEvent::Lost(Loss::TakenOver), deadline()), []);
+    assert_eq!(
+        p.on(
+            JobEvent::Lease(LeaseChange::Lost(Loss::TakenOver)),
+            deadline()
+        ),
+        []
+    );
     assert_eq!(
         p.on(ended(ExitStatus::Exited(5)), deadline()),
         [JobAction::Finish]
@@ -193,7 +208,7 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     for renewed in (10_000..=120_000).step_by(10_000) {
         assert_eq!(
             p.on(
-                JobEvent::Extended(schedule().term().end(at(renewed))),
+                JobEvent::Lease(LeaseChange::Extended(schedule().term().end(at(renewed)))),
                 at(renewed)
             ),
             []
@@ -230,7 +245,7 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
     );
     assert_eq!(p.on(ended(ExitStatus::Exited(0)), at(1000)), [TERM]);
     p.on(
-        JobEvent::Extended(schedule().term().end(at(110_000))),
+        JobEvent::Lease(LeaseChange::Extended(schedule().term().end(at(110_000)))),
         at(110_000),
     );
     assert_eq!(p.wake_at(), at(121_000));
@@ -248,22 +263,22 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
         let mut p = Policy::new(options, deadline(), at(0));
         p.on(JobEvent::Tick, at(5000));
         p.on(
-            JobEvent::Extended(schedule().term().end(at(10_000))),
+            JobEvent::Lease(LeaseChange::Extended(schedule().term().end(at(10_000)))),
             at(10_000),
         );
         p
     };
     let mut broken = stopping();
     assert_eq!(
-        broken.on(JobEvent::Lost(Loss::Broken), at(10_000)),
+        broken.on(JobEvent::Lease(LeaseChange::Lost(Loss::Broken)), at(10_000)),
         [JobAction::SayLost(Reaction::Signalled)]
     );
     assert_eq!(broken.wake_at(), at(10_000) + grace);
     let mut absent = stopping();
-    absent.on(JobEvent::Lost(Loss::Absent), at(10_000));
+    absent.on(JobEvent::Lease(LeaseChange::Lost(Loss::Absent)), at(10_000));
     assert_eq!(absent.wake_at(), at(11_000));
     absent.on(
-        JobEvent::Shielded(schedule().term().end(at(10_000))),
+        JobEvent::Lease(LeaseChange::Shielded(schedule().term().end(at(10_000)))),
         at(10_001),
     );
     assert_eq!(absent.wake_at(), at(10_000) + grace);
@@ -276,6 +291,6 @@ fn a_loss_leaves_the_grace_that_fits_though_a_longer_one_had_begun() {
         at(0),
     );
     assert_eq!(running.wake_at(), options.schedule.signal_at(deadline()));
-    running.on(JobEvent::Lost(Loss::Broken), at(1000));
+    running.on(JobEvent::Lease(LeaseChange::Lost(Loss::Broken)), at(1000));
     assert_eq!(running.wake_at(), at(1000) + grace);
 }

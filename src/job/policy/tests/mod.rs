@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use super::*;
 use crate::exit::Outcome;
-use crate::lock::lease::Loss;
+use crate::lock::lease::{LeaseChange, Loss};
 use crate::lock::schedule::ScheduleOptions;
 
 const TTL: Duration = Duration::from_secs(30);

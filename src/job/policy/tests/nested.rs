@@ -37,7 +37,10 @@ fn the_lock_is_kept_for_nested_runs_after_the_command_has_ended() {
         "a run nested in a nested one must not wait for it"
     );
     let later = options(OnLost::Kill).schedule.term().end(at(10_000));
-    assert_eq!(p.on(JobEvent::Extended(later), at(10_000)), []);
+    assert_eq!(
+        p.on(JobEvent::Lease(LeaseChange::Extended(later)), at(10_000)),
+        []
+    );
     assert_eq!(
         p.terms_of_nested().map(|t| t.kill_at),
         Some(options(OnLost::Kill).schedule.kill_at(later))
@@ -159,7 +162,7 @@ fn a_command_that_was_killed_is_not_over_before_its_nested_runs_are() {
         at(0),
     );
     p.on(JobEvent::Nested(true), at(1));
-    p.on(JobEvent::Lost(Loss::TakenOver), at(2));
+    p.on(JobEvent::Lease(LeaseChange::Lost(Loss::TakenOver)), at(2));
     assert_eq!(p.terms_of_nested(), None);
     p.on(
         JobEvent::Ended(ExitStatus::Killed(9), Foreground::NoTerminal),
