@@ -2,8 +2,8 @@
 //!
 //! 1. A lock is a line of znodes (`line`), each of which ends with the session of its client. A
 //!    place in the line becomes the lock.
-//! 2. Each lock has a session of its own, which `place` keeps and proves and `release` ends, over one connection
-//!    (`wire`) to one server of the ensemble (`ensemble`).
+//! 2. Each lock has a session of its own, over one connection (`wire`) to one server of the ensemble
+//!    (`ensemble`). `enter` begins it, `place` keeps and proves it, `wait` listens, and `release` ends it.
 //! 3. `visit` looks at a lock, and changes entries of other clients.
 //!
 //! An answered ping proves nothing: a follower that is cut off from its leader answers pings. So a
@@ -11,13 +11,16 @@
 
 pub(in crate::store) mod address;
 pub mod ensemble;
+mod enter;
 mod examine;
+mod inbox;
 mod jute;
 mod line;
 mod path;
 mod place;
 mod release;
 mod visit;
+mod wait;
 mod wire;
 
 use std::collections::VecDeque;
@@ -28,8 +31,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::ensemble::Ensemble;
+use self::inbox::Command;
 use self::path::LockPath;
-use self::place::{Command, Keeper};
+use self::place::Keeper;
 use super::{
     Answer, Claim, Denied, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
     Pending, Plan, Queue, QueueAction, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,

@@ -1,0 +1,142 @@
+//! A waiter in the line, and a holder that listens: watches, and the session between two proofs.
+
+use super::ensemble::{Attached, Attachment};
+use super::jute::Request;
+use super::line::Line;
+use super::place::{Keeper, PAUSE, TRIES, list};
+use super::visit;
+use crate::clock;
+use crate::lock::lease::Revoked;
+use crate::lock::queue::Wake;
+use crate::lock::token::Token;
+use crate::store::Hint;
+
+impl Keeper {
+    pub(super) async fn listen(&mut self, token: Token) {
+        let (Some(place), Some(wire)) = (&self.place, &mut self.wire) else {
+            return;
+        };
+        if place.token != token || !place.is_held {
+            return;
+        }
+        let xid = wire.queue(&Request::Data(self.path.child(&place.own[0]), true));
+        let data = match wire.reply(xid).await {
+            Ok(reply) => reply.data(),
+            Err(fault) => Err(fault),
+        };
+        match data {
+            Ok(Ok((data, _))) if visit::breaker(&data).is_none() => self.set_wakes(true),
+            Ok(_) => self.tell(Hint::Woken(Wake::Recheck)),
+            Err(_) => {
+                self.wire = None;
+                self.tell(Hint::Changed);
+            }
+        }
+    }
+
+    /// Looks at the line again, since a znode that was watched has changed.
+    pub(super) async fn walk(&mut self) {
+        let (Some(place), Some(wire)) = (&self.place, &mut self.wire) else {
+            return;
+        };
+        if place.is_held {
+            self.set_wakes(false);
+            return self.tell(Hint::Woken(Wake::Recheck));
+        }
+        let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
+        match list(wire, xid).await {
+            Ok(children) => self.watch(Line::of(&children)).await,
+            Err(_) => self.break_off(),
+        }
+    }
+
+    /// Watches the entry that keeps the waiter out, or tells it that none does.
+    async fn watch(&mut self, mut line: Line) {
+        for _ in 0..TRIES {
+            let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
+                return;
+            };
+            self.due = clock::now() + place.session.timeout / 3;
+            let Some(at) = line.place(place.token) else {
+                self.forget(Revoked::Missing);
+                return self.tell(Hint::Changed);
+            };
+            let Some(before) = line.before(at) else {
+                if !std::mem::replace(&mut place.is_told, true) {
+                    self.tell(Hint::Woken(Wake::YourTurn));
+                }
+                return;
+            };
+            let watched = wire.queue(&Request::Data(self.path.child(before.last()), true));
+            match wire.reply(watched).await {
+                Ok(reply) if reply.header.error == 0 => return self.set_wakes(true),
+                Ok(_) => {}
+                Err(_) => return self.break_off(),
+            }
+            let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
+            match list(wire, xid).await {
+                Ok(children) => line = Line::of(&children),
+                Err(_) => return self.break_off(),
+            }
+        }
+    }
+
+    /// Drops a connection that is of no use, to attach the session again.
+    fn break_off(&mut self) {
+        self.zxid = self.wire.take().map_or(self.zxid, |wire| wire.zxid);
+        self.due = clock::now();
+        self.set_wakes(false);
+    }
+
+    /// Attaches a waiter's session again. A holder is told, and proves its place.
+    pub(super) async fn attach_again(&mut self) {
+        self.break_off();
+        let Some(place) = &self.place else { return };
+        if place.is_held {
+            return self.tell(Hint::Changed);
+        }
+        self.due = clock::now() + PAUSE;
+        let requests = [
+            Request::Children(self.path.as_str().to_owned()),
+            Request::Data(self.path.child(&place.own[0]), true),
+        ];
+        let attachment = Attachment {
+            session: Some(&place.session),
+            timeout: place.session.timeout,
+            zxid: self.zxid,
+            requests: &requests,
+        };
+        let attached = self
+            .ensemble
+            .attach(&attachment, &mut self.open, &mut self.closing);
+        match attached.await {
+            Ok(Some(Attached { xids, .. })) => {
+                let Some(wire) = &mut self.open else { return };
+                let children = list(wire, xids[0]).await;
+                self.wire = self.open.take();
+                match children {
+                    Ok(children) => self.watch(Line::of(&children)).await,
+                    Err(_) => self.wire = None,
+                }
+            }
+            Ok(None) => {
+                self.forget(Revoked::Missing);
+                self.tell(Hint::Changed);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Lets the server hear of a waiter's session. A server that did not answer the last time is
+    /// left.
+    pub(super) fn ping(&mut self) {
+        let (Some(place), Some(wire)) = (&self.place, &mut self.wire) else {
+            return;
+        };
+        if clock::now().since(wire.heard) > place.session.timeout * 2 / 3 {
+            return self.break_off();
+        }
+        wire.queue(&Request::Ping);
+        self.due = clock::now() + place.session.timeout / 3;
+    }
+}
