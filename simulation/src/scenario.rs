@@ -374,7 +374,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
         }
         Leaves::Nothing => RemainsOptions::default(),
     };
-    let schedule = schedule.outlasted(remains.lock_delay, remains.longest());
+    let schedule = schedule.outlasted(remains);
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
         _ => RestartGuard::For(

@@ -13,6 +13,7 @@ use crate::lock::census::Census;
 use crate::lock::fence::Fence;
 use crate::lock::messages::{Keep, Look};
 use crate::lock::occupant::Occupant;
+use crate::lock::remains::RemainsOptions;
 use crate::lock::schedule::{DRIFT, LONGEST_TTL, Schedule, ScheduleOptions};
 use crate::report::{Event, failures};
 use crate::settings::{HeldLock, Sources, schedule};
@@ -232,7 +233,10 @@ impl<'a> Claimed<'a> {
         let taken = entry
             .lease_length()
             .map(|taken| taken.saturating_sub(lock_delay));
-        let schedule = fit(self.ttl(args.ttl, taken)?)?.outlasted(lock_delay, Duration::ZERO);
+        let schedule = fit(self.ttl(args.ttl, taken)?)?.outlasted(RemainsOptions {
+            lock_delay,
+            ..RemainsOptions::default()
+        });
         let request = Keep {
             token: self.lock.token,
             fence: self.known_fence(args.fence, &looks)?,

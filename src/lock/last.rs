@@ -123,7 +123,7 @@ impl Run {
 
 impl Entry {
     /// Reads a line: `FENCE TOKEN MS DETAILS`. `now`: the node's unix time in ms.
-    fn read(line: &str, now: u64) -> Option<Self> {
+    pub fn read(line: &str, now: u64) -> Option<Self> {
         let [fence, token, at, run] = *line.splitn(4, ' ').collect::<Vec<_>>() else {
             return None;
         };
@@ -135,6 +135,12 @@ impl Entry {
             age,
             run: serde_json::from_str(run).ok()?,
         })
+    }
+
+    /// Returns the line that is stored, written at this unix time in ms.
+    pub fn line(&self, now: u64) -> String {
+        let fence = self.fence.get();
+        format!("{fence:016} {} {now} {}", self.token, self.run.json())
     }
 
     /// Returns the run for people: `root@web1, backup.sh, 5h ago, ran 3m 2s, exit 0`.

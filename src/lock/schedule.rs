@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::instant::Instant;
+use super::remains::RemainsOptions;
 
 /// Default clock-rate error allowed for, as a fraction of the TTL.
 pub const DRIFT: f64 = 0.01;
@@ -72,6 +73,7 @@ pub struct Terms {
 pub struct Term {
     ttl: Duration,
     lock_delay: Duration,
+    hold_at_least: Duration,
     drift: Duration,
 }
 
@@ -85,6 +87,11 @@ impl Term {
     /// holder's lease.
     pub fn lock_delay(self) -> Duration {
         self.lock_delay
+    }
+
+    /// Returns the longest time for which the lock may stay when its run has ended.
+    pub fn hold_at_least(self) -> Duration {
+        self.hold_at_least
     }
 
     /// Returns the end of a grant whose request was about to be sent at `sent`.
@@ -102,8 +109,7 @@ pub struct Schedule {
     retry: Duration,
     kill_after: Duration,
     margin: Duration,
-    lock_delay: Duration,
-    remains: Duration,
+    remains: RemainsOptions,
 }
 
 impl Schedule {
@@ -137,29 +143,24 @@ impl Schedule {
                 .kill_after
                 .unwrap_or_else(|| share(6).min(Duration::from_secs(5))),
             margin: Duration::ZERO,
-            lock_delay: Duration::ZERO,
-            remains: Duration::ZERO,
+            remains: RemainsOptions::default(),
         };
         let left = ttl.saturating_sub(schedule.needed());
         let margin = share(20).max(LATE_GUARD.min(left / 2)).min(LONGEST_MARGIN);
         Self { margin, ..schedule }
     }
 
-    /// Returns this schedule for nodes that keep the lock for `lock_delay` longer than its lease,
-    /// and what a run leaves of it for `remains` at most.
+    /// Returns this schedule for a run that leaves `remains`. Nodes keep the lock for its delay
+    /// longer than its lease.
     #[must_use]
-    pub fn outlasted(self, lock_delay: Duration, remains: Duration) -> Self {
-        Self {
-            lock_delay,
-            remains,
-            ..self
-        }
+    pub fn outlasted(self, remains: RemainsOptions) -> Self {
+        Self { remains, ..self }
     }
 
     /// Longest time for which a node must remember anything of ours after it was last told:
     /// `--restart-guard auto` covers it.
     pub fn remembered(&self) -> Duration {
-        self.term().ttl().max(self.remains)
+        self.term().ttl().max(self.remains.longest())
     }
 
     fn fits(&self) -> bool {
@@ -246,7 +247,8 @@ impl Schedule {
     pub fn term(&self) -> Term {
         Term {
             ttl: self.ttl,
-            lock_delay: self.lock_delay,
+            lock_delay: self.remains.lock_delay,
+            hold_at_least: self.remains.hold_at_least,
             drift: self.drift,
         }
     }
@@ -417,7 +419,14 @@ mod tests {
     #[test]
     fn a_lock_delay_lengthens_the_expiry_and_no_tenure() {
         let (plain, seconds) = (Schedule::new(wishes(30_000)).unwrap(), Duration::from_secs);
-        let delayed = plain.outlasted(seconds(15), seconds(20));
+        let outlasted = |lock_delay, hold_at_least| {
+            plain.outlasted(RemainsOptions {
+                lock_delay: seconds(lock_delay),
+                hold_at_least: seconds(hold_at_least),
+                once: None,
+            })
+        };
+        let delayed = outlasted(15, 20);
         assert_eq!(
             (plain.term().ttl(), delayed.term().ttl()),
             (seconds(30), seconds(45))
@@ -425,7 +434,7 @@ mod tests {
         let sent = Instant::from_nanos(7);
         assert_eq!(delayed.term().end(sent), plain.term().end(sent));
         assert_eq!(
-            [plain, delayed, plain.outlasted(seconds(15), seconds(60))].map(|s| s.remembered()),
+            [plain, delayed, outlasted(15, 60)].map(|s| s.remembered()),
             [30, 45, 60].map(seconds)
         );
     }

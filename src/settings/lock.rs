@@ -92,7 +92,7 @@ impl LockSettings {
             node_timeout,
             kill_after: command.and_then(|run| run.kill_after),
         };
-        let schedule = schedule(options)?.outlasted(remains.lock_delay, remains.longest());
+        let schedule = schedule(options)?.outlasted(remains);
         let mode = mode(args, sources)?;
         let wait = wait(args, sources)?;
         let of_rlock = [

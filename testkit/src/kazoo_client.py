@@ -8,6 +8,7 @@ import threading
 import uuid
 
 from kazoo.client import KazooClient
+from kazoo.security import READ_ACL_UNSAFE
 
 client = KazooClient(hosts=sys.argv[1], timeout=float(sys.argv[2]))
 client.start(timeout=30)
@@ -28,6 +29,9 @@ def obey(word, *rest):
     if word == "clear":
         for child in client.get_children(rest[0]):
             client.delete(f"{rest[0]}/{child}")
+        return ""
+    if word == "protect":
+        client.create(rest[0], acl=READ_ACL_UNSAFE)
         return ""
     if word == "children":
         return " ".join(sorted(client.get_children(rest[0])))

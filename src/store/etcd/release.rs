@@ -208,7 +208,10 @@ impl Lock {
             }));
             all.push(op(Request::Put(PutRequest {
                 key: self.names.mark(),
-                value: mark(note).into_bytes(),
+                value: note
+                    .entry
+                    .line(clock::unix_millis(SystemTime::now()))
+                    .into_bytes(),
                 lease,
                 ignore_lease: false,
             })));
@@ -248,16 +251,4 @@ impl Lock {
     pub(super) fn is_kept(release: &Release) -> bool {
         matches!(release.queue, QueueAction::Keep(_))
     }
-}
-
-/// The line that tells a success, as `last::Record` reads it.
-fn mark(note: &Note) -> String {
-    let entry = &note.entry;
-    let now = clock::unix_millis(SystemTime::now());
-    format!(
-        "{:016} {} {now} {}",
-        entry.fence.get(),
-        entry.token,
-        entry.run.json()
-    )
 }

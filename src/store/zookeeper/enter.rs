@@ -5,6 +5,7 @@ use super::jute::{ANY_VERSION, Kind, Operation, Request, error};
 use super::line::{self, Line};
 use super::path::{LockPath, name_of};
 use super::place::{Keeper, Place, TRIES, list};
+use super::second::Second;
 use super::wire::Wire;
 use super::{refused, visit};
 use crate::clock;
@@ -18,6 +19,7 @@ use crate::store::{Answer, Claim, Fault, FaultKind, Vote};
 impl Keeper {
     /// Enters the line with a new session.
     pub(super) async fn enter(&mut self, claim: &Claim) -> Result<Answer, Fault> {
+        self.must_last_parked(claim.term.hold_at_least()).await?;
         self.entering = Some(claim.token);
         let all = Request::Children(self.path.as_str().to_owned());
         // Another process attaches to the session of a lock that no process keeps. It must know the
@@ -90,10 +92,12 @@ impl Keeper {
             })?,
             is_held: false,
             is_told: false,
+            is_broken: false,
         });
         self.wire = self.open.take();
         (self.entering, self.gone) = (None, None);
-        self.judge(claim, Line::of(&children), until).await
+        let line = Line::of(&children);
+        self.judge(claim, line, until).await
     }
 
     /// Returns the answer to `claim`, whose place stands in `line` until then.
@@ -160,13 +164,9 @@ impl Keeper {
 /// holder, and the second what they are told of the waiter, and the session's password.
 fn creation(path: &LockPath, claim: &Claim, password: &[u8]) -> Request {
     let names = line::names(claim.token, claim.details.mode);
-    let waiter = claim
-        .ticket
-        .as_ref()
-        .map(|ticket| ticket.waiter.to_string());
     let mut data = vec![
         claim.details.value(claim.token),
-        visit::second(waiter.as_deref(), password),
+        Second::of(claim, password).to_string(),
     ];
     data.resize(names.len(), String::new());
     let create = |(name, data): (&String, String)| {

@@ -8,13 +8,13 @@ use tokio::sync::{mpsc, oneshot};
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::net::unwritten::Unwritten;
-use crate::store::{Answer, Claim, ReleaseReply, Renewal};
+use crate::store::{Answer, Claim, Release, ReleaseReply, Renewal};
 
 /// A command to the keeper.
 pub(super) enum Command {
     Acquire(Box<Claim>, oneshot::Sender<Answer>),
     Keep(Token, Term, oneshot::Sender<Renewal>),
-    Release(Token, Unwritten, oneshot::Sender<ReleaseReply>),
+    Release(Box<Release>, Unwritten, oneshot::Sender<ReleaseReply>),
     /// A waiter gives its place up.
     Leave(Unwritten, oneshot::Sender<()>),
     /// A holder wants to be told when its entry changes.

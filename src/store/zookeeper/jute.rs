@@ -33,6 +33,8 @@ pub(super) struct Session {
 /// How a znode is created (`CreateMode.java`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
+    Persistent = 0,
+    Ephemeral = 1,
     EphemeralSequential = 3,
     Container = 4,
 }
@@ -101,6 +103,10 @@ pub(super) struct Stat {
     pub(super) czxid: u64,
     /// When that was, unix time in ms.
     pub(super) ctime: u64,
+    /// When its data were set last, likewise.
+    pub(super) mtime: u64,
+    /// Number of times that its data were set.
+    pub(super) version: i32,
     /// The session that it ends with; 0 if it ends with none.
     pub(super) owner: i64,
 }
@@ -313,16 +319,18 @@ impl<'a> Reader<'a> {
         // mzxid
         self.take(8)?;
         let ctime = u64::try_from(self.long()?).map_err(|_| Malformed)?;
-        // mtime
+        let mtime = u64::try_from(self.long()?).map_err(|_| Malformed)?;
+        let version = self.int()?;
+        // cversion, aversion
         self.take(8)?;
-        // version, cversion, aversion
-        self.take(12)?;
         let owner = self.long()?;
         // dataLength, numChildren, pzxid
         self.take(16)?;
         Ok(Stat {
             czxid,
             ctime,
+            mtime,
+            version,
             owner,
         })
     }

@@ -69,6 +69,11 @@ impl Party {
         &self.entries[0]
     }
 
+    /// The entry that tells of an rlock's waiter.
+    pub(super) fn second(&self) -> &str {
+        &self.entries[1 % self.entries.len()]
+    }
+
     /// The last entry, which others watch.
     pub(super) fn last(&self) -> &str {
         &self.entries[self.entries.len() - 1]

@@ -3,7 +3,8 @@
 //! 1. A lock is a line of znodes (`line`), each of which ends with the session of its client. A
 //!    place in the line becomes the lock.
 //! 2. Each lock has a session of its own, over one connection (`wire`) to one server of the ensemble
-//!    (`ensemble`). `enter` begins it, `place` keeps and proves it, `wait` listens, and `release` ends it.
+//!    (`ensemble`). `enter` begins it, `place` keeps and proves it, `wait` listens, `release` ends it,
+//!    and `remains` leaves something behind.
 //! 3. `visit` looks at a lock, and changes entries of other clients.
 //!
 //! An answered ping proves nothing: a follower that is cut off from its leader answers pings. So a
@@ -19,6 +20,8 @@ mod line;
 mod path;
 mod place;
 mod release;
+mod remains;
+mod second;
 mod visit;
 mod wait;
 mod wire;
@@ -57,20 +60,12 @@ pub const LACKING: Lacking = &[
         "needs Redis or local: slots in ZooKeeper are not built yet",
     ),
     (
-        Feature::Remains,
-        "needs Redis or etcd: a lock in ZooKeeper ends with its session",
-    ),
-    (
         Feature::TimeLeft,
         "needs Redis or etcd: ZooKeeper does not tell how long a session has; use renew",
     ),
     (
         Feature::Supersede,
         "needs Redis: a line in ZooKeeper is first come, first served",
-    ),
-    (
-        Feature::Once,
-        "needs Redis or etcd: no success is kept in ZooKeeper yet",
     ),
     (Feature::Listing, "needs Redis or etcd: name the locks"),
     (Feature::Copies, FOR_REDIS),
@@ -257,7 +252,7 @@ impl Node for ZooKeeperNode {
         self.visit(move |ensemble, path| {
             Box::pin(async move {
                 let _unwritten = unwritten;
-                visit::take_away(&ensemble, &path, &how?).await
+                visit::take_away(&ensemble, &path, &how).await
             })
         })
     }
@@ -267,8 +262,8 @@ impl Node for ZooKeeperNode {
         if matches!(release.queue, QueueAction::Keep(_)) {
             return ready(ReleaseReply::NotOurs(Revoked::Missing));
         }
-        let (token, unwritten) = (release.token, self.shared.writes.begin());
-        let released = self.ask(|reply| Command::Release(token, unwritten, reply));
+        let (release, unwritten) = (Box::new(release.clone()), self.shared.writes.begin());
+        let released = self.ask(|reply| Command::Release(release, unwritten, reply));
         Box::pin(async move { released.await.unwrap_or_else(ReleaseReply::Failed) })
     }
 
@@ -351,6 +346,6 @@ fn unfit_session(longest: Duration, term: Term) -> Fault {
     let (longest, needed) = (duration::show(longest), duration::show(term.ttl()));
     Fault::unfit(
         format!("its longest session is {longest}, and the lock needs {needed}"),
-        "give a shorter --ttl, or raise maxSessionTimeout",
+        "give a shorter --ttl or --lock-delay, or raise maxSessionTimeout",
     )
 }

@@ -6,33 +6,52 @@ use crate::lock::key::Key;
 /// The znode below which ZooKeeper keeps its own.
 const RESERVED: &str = "zookeeper";
 
-/// The znode of a lock.
+/// The beginning of the znodes that tell the last successes. They are no part of any lock.
+const MARK: &str = "rlock:once:";
+
+/// The znode of a lock, and the one that tells its last success.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct LockPath(String);
+pub(super) struct LockPath {
+    lock: String,
+    mark: String,
+}
 
 impl LockPath {
     /// Returns the path of `key` below `chroot`, which is empty or begins with a slash. Errors are
     /// for people.
     pub(super) fn of(chroot: &str, key: &Key) -> Result<Self, String> {
         let name = key.stored();
-        let path = format!("{chroot}/{}", name.strip_prefix('/').unwrap_or(name));
-        check(&path)?;
-        Ok(Self(path))
+        let name = name.strip_prefix('/').unwrap_or(name);
+        if name.starts_with(MARK) {
+            return Err(
+                "begins with rlock:once:, where ZooKeeper has the successes of --once".to_owned(),
+            );
+        }
+        let lock = format!("{chroot}/{name}");
+        check(&lock)?;
+        let one_part = name.replace('%', "%25").replace('/', "%2F");
+        let mark = format!("{chroot}/{MARK}{one_part}");
+        Ok(Self { lock, mark })
     }
 
     pub(super) fn as_str(&self) -> &str {
-        &self.0
+        &self.lock
+    }
+
+    /// Returns the path of the znode that tells the last success.
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
     }
 
     /// Returns the path of an entry.
     pub(super) fn child(&self, name: &str) -> String {
-        format!("{}/{name}", self.0)
+        format!("{}/{name}", self.lock)
     }
 
     /// Returns the paths of the znode and of all above it, the highest first.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = &str> {
-        let ends = self.0.match_indices('/').map(|(at, _)| at).skip(1);
-        ends.chain([self.0.len()]).map(|end| &self.0[..end])
+        let ends = self.lock.match_indices('/').map(|(at, _)| at).skip(1);
+        ends.chain([self.lock.len()]).map(|end| &self.lock[..end])
     }
 }
 
@@ -69,7 +88,7 @@ mod tests {
     use super::*;
 
     fn of(chroot: &str, name: &str) -> Result<String, String> {
-        LockPath::of(chroot, &Key::new("", name).unwrap()).map(|path| path.0)
+        LockPath::of(chroot, &Key::new("", name).unwrap()).map(|path| path.lock)
     }
 
     #[test]
@@ -82,6 +101,7 @@ mod tests {
             ["/a", "/a/b", "/a/b/c"]
         );
         assert_eq!(name_of(&path.child("x")), "x");
+        assert_eq!(path.mark(), "/a/rlock:once:b%2Fc");
     }
 
     #[test]
@@ -94,6 +114,7 @@ mod tests {
             ("a\u{e000}", "no znode"),
             ("a/x-lock-0000000001", "entry"),
             ("zookeeper/config", "own"),
+            ("rlock:once:job", "successes"),
         ] {
             assert!(of("", name).is_err_and(|told| told.contains(why)), "{name}");
         }

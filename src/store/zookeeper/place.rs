@@ -51,6 +51,8 @@ pub(super) struct Place {
     pub(super) is_held: bool,
     /// Whether the waiter knows that it is first.
     pub(super) is_told: bool,
+    /// Whether a tombstone stands in it.
+    pub(super) is_broken: bool,
 }
 
 /// See the module.
@@ -61,6 +63,8 @@ pub(super) struct Keeper {
     pub(super) place: Option<Place>,
     /// The place that was lost or left last, and how it is not ours.
     pub(super) gone: Option<(Token, Revoked)>,
+    /// The lock that is gone and left nothing, and the fault of its release.
+    pub(super) unconfirmed: Option<(Token, Fault)>,
     /// The connection of the place's session.
     pub(super) wire: Option<Wire>,
     /// The connection that is being made.
@@ -98,6 +102,7 @@ impl Keeper {
             shared,
             place: None,
             gone: None,
+            unconfirmed: None,
             wire: None,
             open: None,
             entering: None,
@@ -138,8 +143,8 @@ impl Keeper {
         let end = clock::now() + self.ensemble.limit();
         // A release is not interrupted: its caller may have stopped waiting.
         let command = match command {
-            Command::Release(token, unwritten, reply) => {
-                let _ = reply.send(self.release(token, unwritten, end).await);
+            Command::Release(release, unwritten, reply) => {
+                let _ = reply.send(self.release(&release, unwritten, end).await);
                 return None;
             }
             Command::Leave(unwritten, reply) => {
@@ -351,7 +356,11 @@ impl Keeper {
                     return Ok(Renewal::NotOurs(Revoked::TakenOver, None, None));
                 }
                 self.set_wakes(true);
-                Ok(match data.and_then(|data| visit::breaker(&data)) {
+                let by = data.and_then(|data| visit::breaker(&data));
+                if let Some(place) = &mut self.place {
+                    place.is_broken = by.is_some();
+                }
+                Ok(match by {
                     Some(by) => Renewal::Broken(Some(until), by),
                     None => Renewal::Renewed(until, None),
                 })
@@ -375,6 +384,7 @@ impl Keeper {
                 fence,
                 is_held: true,
                 is_told: true,
+                is_broken: false,
             });
         }))
     }

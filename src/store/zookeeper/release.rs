@@ -6,13 +6,13 @@ use futures_util::future::{join_all, pending};
 use super::ensemble::{Attached, Attachment, Closing};
 use super::jute::{ANY_VERSION, Operation, Request, error};
 use super::place::{Keeper, PAUSE, Place};
+use super::remains::Left;
 use super::{refused, visit};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
-use crate::lock::token::Token;
 use crate::store::net::unwritten::Unwritten;
-use crate::store::{Fault, ReleaseReply};
+use crate::store::{Fault, Release, ReleaseReply};
 
 impl Keeper {
     /// Gives up the place of a waiter. A lock that is held stays.
@@ -44,15 +44,23 @@ impl Keeper {
         self.open = None;
     }
 
-    /// Deletes the entries of `token` and ends their session, behind all that was sent before.
+    /// Deletes the entries of a token and ends their session, behind all that was sent before.
     pub(super) async fn release(
         &mut self,
-        token: Token,
+        release: &Release,
         unwritten: Unwritten,
         end: Instant,
     ) -> ReleaseReply {
+        let token = release.token;
         if let Some(place) = self.place.take_if(|place| place.token == token) {
-            return self.give_back(place, unwritten, end).await;
+            return match Left::of(release, &place) {
+                Some(left) => self.give_back_leaving(place, &left, unwritten, end).await,
+                None => self.give_back(place, unwritten, end).await,
+            };
+        }
+        let unconfirmed = self.unconfirmed.as_ref();
+        if let Some((_, fault)) = unconfirmed.filter(|(gone, _)| *gone == token) {
+            return ReleaseReply::Failed(fault.clone());
         }
         if let Some((_, how)) = self.gone.filter(|(gone, _)| *gone == token) {
             return ReleaseReply::NotOurs(how);
@@ -82,7 +90,7 @@ impl Keeper {
         }
     }
 
-    async fn give_back(
+    pub(super) async fn give_back(
         &mut self,
         place: Place,
         unwritten: Unwritten,

@@ -3,15 +3,15 @@
 //! A session begins with a committed transaction, which its server has applied before it answers
 //! what follows. So a look is as new as its request.
 
-use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::ensemble::{Ensemble, Visit};
 use super::jute::{ANY_VERSION, Operation, Request, Session, Stat, error};
 use super::line::{Line, Party};
 use super::path::LockPath;
-use super::refused;
+use super::second::Second;
 use super::wire::Wire;
+use super::{refused, remains};
 use crate::clock;
 use crate::lock::blocker::Blocker;
 use crate::lock::details::{Breaker, Details};
@@ -31,28 +31,6 @@ const MOST_HOLDERS: usize = 1000;
 /// The data by which a client of Curator asks a holder to give its lock up (`Revoker.java`).
 const REVOKE: &[u8] = b"__REVOKE__";
 
-/// Returns the data of an rlock's second entry: its waiter, and the session's password for the
-/// process that renews a lock which none keeps.
-pub(super) fn second(waiter: Option<&str>, password: &[u8]) -> String {
-    let mut text = format!("{}\n", waiter.unwrap_or_default());
-    for byte in password {
-        // A text takes all that is written.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// Reads what [`second`] writes.
-fn read_second(data: &[u8]) -> (Option<Waiter>, Vec<u8>) {
-    let text = std::str::from_utf8(data).unwrap_or_default();
-    let (waiter, password) = text.split_once('\n').unwrap_or_default();
-    let byte = |at: usize| u8::from_str_radix(password.get(2 * at..2 * at + 2)?, 16).ok();
-    let password = (0..password.len() / 2)
-        .map(byte)
-        .collect::<Option<Vec<u8>>>();
-    (waiter.parse().ok(), password.unwrap_or_default())
-}
-
 /// Returns the user that broke the lock, if the data of its first entry says so.
 pub(super) fn breaker(data: &[u8]) -> Option<Breaker> {
     if data == REVOKE {
@@ -70,15 +48,14 @@ fn occupant(party: &Party, data: &[u8], stat: Stat) -> Occupant {
         let who = format!("the entry {entry} of session 0x{:x}", stat.owner);
         Occupant::new(OccupantKind::InLine(who), None)
     });
-    occupant.seat = Seat {
-        index: 0,
-        fence: Fence::new(stat.czxid),
-    };
+    // The entries of a lock that stays were made anew.
+    let fence = Fence::new(stat.czxid).filter(|_| !occupant.is_parked());
+    occupant.seat = Seat { index: 0, fence };
     occupant
 }
 
 /// Reads the data of entries; `None` of those that are gone.
-async fn read_all(
+pub(super) async fn read_all(
     wire: &mut Wire,
     path: &LockPath,
     names: &[&str],
@@ -160,7 +137,13 @@ pub(super) async fn look(
     look: Look,
 ) -> Result<Observation, Fault> {
     let asked = clock::now();
-    let (mut visit, line) = begin(ensemble, path).await?;
+    let requests = [
+        Request::Children(path.as_str().to_owned()),
+        Request::Data(path.mark().to_owned(), false),
+    ];
+    let (mut visit, xids) = ensemble.visit(&requests).await?;
+    let line = line(&mut visit, xids[0]).await?;
+    let mark = visit.0.reply(xids[1]).await?.data()?;
     let (holding, waiting) = line.0.split_at(line.holders());
     // The one that is wanted comes first, since not all may be told.
     let mut told: Vec<&Party> = holding.iter().collect();
@@ -169,16 +152,17 @@ pub(super) async fn look(
     let firsts: Vec<&str> = told.iter().map(|party| party.first()).collect();
     let holders = read_all(&mut visit.0, path, &firsts).await?;
     let shown = &waiting[..waiting.len().min(look.max_waiters)];
-    let seconds: Vec<&str> = shown
-        .iter()
-        .map(|party| &party.entries[1 % party.entries.len()][..])
-        .collect();
+    let seconds: Vec<&str> = shown.iter().map(Party::second).collect();
     let waiters = read_all(&mut visit.0, path, &seconds).await?;
     visit.end().await;
     let mut seen = Observation::of_nothing(asked);
+    // The change of the holder's entry tells the leader's clock.
+    let mut now = None;
     for (party, data) in told.into_iter().zip(holders) {
         let Some((data, stat)) = data else { continue };
         let holder = occupant(party, &data, stat);
+        now =
+            now.or(Some(stat.mtime).filter(|_| look.token.is_some() && party.token == look.token));
         if holder.holder().is_none() && seen.foreign.is_none() {
             seen.foreign = Some(foreign(party, stat));
         }
@@ -192,15 +176,22 @@ pub(super) async fn look(
     for (party, data) in shown.iter().zip(waiters) {
         let Some((data, stat)) = data else { continue };
         seen.size += data.len();
+        let second = Second::read(&data);
         seen.queue.push(Ticket {
-            waiter: read_second(&data)
-                .0
-                .unwrap_or_else(|| stranger(party, stat)),
+            waiter: second.waiter.unwrap_or_else(|| stranger(party, stat)),
             number: stat.czxid,
-            supersedes: None,
+            supersedes: second.supersedes.then_some(0),
         });
     }
     seen.more = waiting.len() > shown.len();
+    seen.last.success = match mark {
+        Ok((data, stat)) => {
+            let now = now.unwrap_or_else(|| clock::unix_millis(SystemTime::now()));
+            remains::success(&data, stat, now)
+        }
+        Err(error::NO_NODE) => None,
+        Err(code) => return Err(refused(code)),
+    };
     Ok(seen)
 }
 
@@ -230,21 +221,18 @@ pub(super) enum Taking {
     Tombstone(Token, String),
     Delete(Token),
     Foreign(ForeignValue),
+    Forget(Token),
 }
 
 impl Taking {
-    pub(super) fn of(how: TakeAway) -> Result<Self, Fault> {
-        Ok(match how {
+    pub(super) fn of(how: TakeAway) -> Self {
+        match how {
             TakeAway::Tombstone(token, tombstone) => Self::Tombstone(token, tombstone.to_owned()),
+            // The record has successes only, and no run that was broken is one.
             TakeAway::Delete(token, ..) => Self::Delete(token),
             TakeAway::DeleteForeign(seen) => Self::Foreign(seen.clone()),
-            TakeAway::Forget(_) => {
-                return Err(Fault::new(
-                    FaultKind::Unfit,
-                    "ZooKeeper keeps no record of runs",
-                ));
-            }
-        })
+            TakeAway::Forget(token) => Self::Forget(token),
+        }
     }
 }
 
@@ -254,6 +242,13 @@ pub(super) async fn take_away(
     path: &LockPath,
     how: &Taking,
 ) -> Result<Option<Revoked>, Fault> {
+    if let Taking::Forget(token) = how {
+        let mark = path.mark();
+        let request = Request::Data(mark.to_owned(), false);
+        let (mut visit, xids) = ensemble.visit(&[request]).await?;
+        let told = visit.0.reply(xids[0]).await?.data()?;
+        return remains::forget(visit, mark, told, *token).await;
+    }
     let (mut visit, line) = begin(ensemble, path).await?;
     let holders = &line.0[..line.holders()];
     let is_meant = |party: &&Party| match how {
@@ -262,6 +257,7 @@ pub(super) async fn take_away(
             let names = seen.0.iter().skip(1).map(Vec::as_slice);
             party.entries.iter().map(String::as_bytes).eq(names)
         }
+        Taking::Forget(_) => false,
     };
     let Some(party) = holders.iter().find(is_meant) else {
         visit.end().await;
@@ -276,7 +272,7 @@ pub(super) async fn take_away(
                 ANY_VERSION,
             )]
         }
-        Taking::Delete(_) => deletions(path, party),
+        Taking::Delete(_) | Taking::Forget(_) => deletions(path, party),
         Taking::Foreign(seen) => {
             let told = read_all(&mut visit.0, path, &[party.first()])
                 .await?
@@ -297,9 +293,18 @@ pub(super) async fn release(
     path: &LockPath,
     token: Token,
 ) -> Result<Option<Revoked>, Fault> {
-    let (visit, line) = begin(ensemble, path).await?;
-    if let Some(place) = line.place(token) {
-        return change(visit, deletions(path, &line.0[place])).await;
+    let (mut visit, line) = begin(ensemble, path).await?;
+    if let Some(party) = line.place(token).map(|place| &line.0[place]) {
+        let told = read_all(&mut visit.0, path, &[party.first()])
+            .await?
+            .remove(0);
+        // A lock that stays is its run's no more.
+        if !told
+            .and_then(|(data, _)| Occupant::read(&data, None))
+            .is_some_and(|occupant| occupant.is_parked())
+        {
+            return change(visit, deletions(path, party)).await;
+        }
     }
     visit.end().await;
     Ok(Some(standing(&line)))
@@ -311,13 +316,17 @@ fn deletions(path: &LockPath, party: &Party) -> Vec<Operation> {
 }
 
 /// Changes all that is meant, or nothing.
-async fn change(mut visit: Visit, changes: Vec<Operation>) -> Result<Option<Revoked>, Fault> {
+pub(super) async fn change(
+    mut visit: Visit,
+    changes: Vec<Operation>,
+) -> Result<Option<Revoked>, Fault> {
     let xid = visit.0.queue(&Request::Multi(changes));
     let outcome = visit.0.reply(xid).await?.multi()?;
     visit.end().await;
     match outcome {
         Ok(_) => Ok(None),
         Err(error::NO_NODE) => Ok(Some(Revoked::Missing)),
+        Err(error::BAD_VERSION) => Ok(Some(Revoked::TakenOver)),
         Err(code) => Err(refused(code)),
     }
 }
@@ -346,12 +355,16 @@ pub(super) async fn session_of(
         visit.end().await;
         return Ok(Err(standing(&line)));
     };
-    let told = read_all(&mut visit.0, path, &[party.first(), &party.entries[1]]).await?;
+    let told = read_all(&mut visit.0, path, &[party.first(), party.second()]).await?;
     visit.end().await;
     let [Some((first, stat)), Some((second, _))] = &told[..] else {
         return Ok(Err(Revoked::Missing));
     };
-    let (known, (_, password)) = (Occupant::read(first, None), read_second(second));
+    let known = Occupant::read(first, None);
+    if known.as_ref().is_some_and(Occupant::is_parked) {
+        return Ok(Err(Revoked::TakenOver));
+    }
+    let password = Second::read(second).password;
     let (Some((_, details)), Some(fence), false) = (
         known.as_ref().and_then(Occupant::holder),
         Fence::new(stat.czxid),

@@ -69,7 +69,7 @@ impl World for ZooKeeper {
             Feature::Leases | Feature::Line | Feature::TakingAway | Feature::Servers => None,
             Feature::Superseding => Some("zookeeper: the order of the line is that of arrival"),
             Feature::Healing => Some("zookeeper: a lock that is gone is not set again"),
-            Feature::Records => Some("zookeeper: no run is recorded"),
+            Feature::Records => Some("zookeeper: no run is recorded but a success"),
             Feature::Slots => Some("zookeeper: there are no slots yet"),
             Feature::LongerLeases => Some("zookeeper: a session keeps its length"),
             Feature::TimeLeft => Some("zookeeper: no look tells how long a session has"),

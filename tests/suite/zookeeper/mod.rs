@@ -2,6 +2,7 @@
 
 mod ensemble;
 mod peers;
+mod remains;
 
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,12 @@ fn about(server: &ZooKeeper, word: &str, name: &str) -> Rlock {
 fn kazoo(server: &ZooKeeper) -> Option<Peer> {
     let hosts = format!("127.0.0.1:{}", server.port());
     Peer::kazoo(&hosts, Duration::from_secs(10))
+}
+
+/// Returns a client of Curator, if it is installed.
+fn curator(server: &ZooKeeper) -> Option<Peer> {
+    let hosts = format!("127.0.0.1:{}", server.port());
+    Peer::curator(&hosts, Duration::from_secs(10))
 }
 
 /// Starts a waiter that does what `script` says, and waits until `inspect` shows as many waiters.
@@ -238,9 +245,6 @@ fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
     for (options, why) in [
         (&["--slots", "2"][..], "--slots needs Redis or local"),
         (&["--supersede"], "first come, first served"),
-        (&["--once", "1h"], "--once needs Redis or etcd"),
-        (&["--hold-at-least", "1m"], "ends with its session"),
-        (&["--lock-delay", "1m"], "ends with its session"),
         (&["--as", "redisson"], "is for Redis"),
         (&["--wait-replicas", "1"], "is for Redis"),
         (&["--fsync"], "is for Redis"),
@@ -249,6 +253,11 @@ fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
         let refused = rlock("job").node(nowhere).args(options).sh("true").code(64);
         refused.said(&[why]);
     }
+    rlock("rlock:once:job")
+        .node(nowhere)
+        .sh("true")
+        .code(64)
+        .said(&["the name begins with rlock:once:"]);
     for name in ["a//b", "a/../b", "x-lock-0000000001"] {
         rlock(name)
             .node(nowhere)

@@ -1,19 +1,11 @@
 //! In one line with the locks of Curator and kazoo.
 
-use std::time::Duration;
-
 use testkit::ZooKeeper;
 use testkit::zookeeper::Peer;
 
 use crate::support::{alive, eventually};
 
-use super::{HOLD, about, kazoo, run, until_waiting, waiter, with_server};
-
-/// Returns a client of Curator, if it is installed.
-fn curator(server: &ZooKeeper) -> Option<Peer> {
-    let hosts = format!("127.0.0.1:{}", server.port());
-    Peer::curator(&hosts, Duration::from_secs(10))
-}
+use super::{HOLD, about, curator, kazoo, run, until_waiting, waiter, with_server};
 
 /// The clients and the kinds of their locks; `true`: a reader's.
 fn all(server: &ZooKeeper) -> Vec<(Peer, Vec<(&'static str, bool)>)> {
