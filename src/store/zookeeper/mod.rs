@@ -5,7 +5,7 @@
 //! 2. Each lock has a session of its own, over one connection (`wire`) to one server of the ensemble
 //!    (`ensemble`). `enter` begins it, `place` keeps and proves it, `wait` listens, `release` ends it,
 //!    and `remains` leaves something behind.
-//! 3. `visit` looks at a lock, and changes entries of other clients.
+//! 3. `visit` looks at a lock, and changes entries of other clients. `listing` finds the locks.
 //!
 //! An answered ping proves nothing: a follower that is cut off from its leader answers pings. So a
 //! tenure counts from an exchange that the leader took part in (docs/zookeeper.md, The lease).
@@ -17,6 +17,7 @@ mod examine;
 mod inbox;
 mod jute;
 mod line;
+mod listing;
 mod path;
 mod place;
 mod release;
@@ -38,9 +39,9 @@ use self::inbox::Command;
 use self::path::LockPath;
 use self::place::Keeper;
 use super::{
-    Answer, Claim, Denied, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Look, Node,
-    Pending, Plan, Queue, QueueAction, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,
-    Wakes, ready,
+    Answer, Claim, Denied, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Listing,
+    Look, Node, Pages, Pending, Plan, Queue, QueueAction, Release, ReleaseReply, Renewal, Store,
+    TakeAway, Vote, Wakes, ready,
 };
 use crate::clock;
 use crate::lock::key::Key;
@@ -67,7 +68,6 @@ pub const LACKING: Lacking = &[
         Feature::Supersede,
         "needs Redis: a line in ZooKeeper is first come, first served",
     ),
-    (Feature::Listing, "needs Redis or etcd: name the locks"),
     (Feature::Copies, FOR_REDIS),
     (Feature::OtherForms, FOR_REDIS),
     (
@@ -128,10 +128,20 @@ impl Store for ZooKeeperStore {
         })
     }
 
+    fn listing(&self) -> Option<&dyn Listing> {
+        Some(self)
+    }
+
     fn examine(&self, plan: &Plan) -> Pending<Result<Examination, Fault>> {
         let (ensemble, address) = (Arc::clone(&self.ensemble), self.address.clone());
         let plan = plan.clone();
         Box::pin(async move { examine::examination(&ensemble, &address, &plan).await })
+    }
+}
+
+impl Listing for ZooKeeperStore {
+    fn pages(&self, prefix: &str) -> Pages {
+        listing::pages(Arc::clone(&self.ensemble), &self.address.path, prefix)
     }
 }
 

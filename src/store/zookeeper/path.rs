@@ -73,10 +73,15 @@ pub(super) fn check(path: &str) -> Result<(), String> {
         };
         return Err(why.to_owned());
     }
-    if path.split('/').nth(1) == Some(RESERVED) {
+    if path.split('/').nth(1).is_some_and(is_reserved) {
         return Err("is below /zookeeper, which is ZooKeeper's own".to_owned());
     }
     Ok(())
+}
+
+/// Whether ZooKeeper keeps its own below the highest znode of this name.
+pub(super) fn is_reserved(name: &str) -> bool {
+    name == RESERVED
 }
 
 fn is_forbidden(c: char) -> bool {

@@ -1,6 +1,7 @@
 //! Locks in ZooKeeper (docs/zookeeper.md).
 
 mod ensemble;
+mod listed;
 mod peers;
 mod remains;
 
@@ -265,11 +266,6 @@ fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
             .code(64)
             .said(&["the name has"]);
     }
-    rlock_words(["inspect"])
-        .node(nowhere)
-        .finish()
-        .code(64)
-        .said(&["name the locks"]);
     rlock("job")
         .node("zk://a,redis://b")
         .sh("true")
