@@ -6,9 +6,11 @@ use super::line::{self, Line};
 use super::path::{LockPath, name_of};
 use super::place::{Keeper, Place, TRIES, list};
 use super::second::Second;
+use super::supersede::Superseding;
 use super::wire::Wire;
 use super::{refused, visit};
 use crate::clock;
+use crate::lock::blocker::Blocker;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
@@ -92,6 +94,7 @@ impl Keeper {
             })?,
             is_held: false,
             is_told: false,
+            superseding: Superseding::of(claim),
             is_broken: false,
         });
         self.wire = self.open.take();
@@ -107,6 +110,10 @@ impl Keeper {
         mut line: Line,
         until: Instant,
     ) -> Result<Answer, Fault> {
+        if let Some(newer) = self.supersede(claim, &line).await? {
+            self.forget(Revoked::Missing);
+            return Ok(Vote::Blocked(Blocker::Newer(Some(Box::new(newer)))).into());
+        }
         for _ in 0..TRIES {
             let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
                 break;

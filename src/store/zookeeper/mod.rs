@@ -23,6 +23,7 @@ mod place;
 mod release;
 mod remains;
 mod second;
+mod supersede;
 mod visit;
 mod wait;
 mod wire;
@@ -63,10 +64,6 @@ pub const LACKING: Lacking = &[
     (
         Feature::TimeLeft,
         "needs Redis or etcd: ZooKeeper does not tell how long a session has; use renew",
-    ),
-    (
-        Feature::Supersede,
-        "needs Redis: a line in ZooKeeper is first come, first served",
     ),
     (Feature::Copies, FOR_REDIS),
     (Feature::OtherForms, FOR_REDIS),

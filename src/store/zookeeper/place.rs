@@ -22,6 +22,7 @@ use super::inbox::{Command, Inbox};
 use super::jute::{ANY_VERSION, Operation, Request, Session, error};
 use super::line::Line;
 use super::path::LockPath;
+use super::supersede::Superseding;
 use super::visit;
 use super::wire::Wire;
 use super::{Shared, refused};
@@ -51,6 +52,7 @@ pub(super) struct Place {
     pub(super) is_held: bool,
     /// Whether the waiter knows that it is first.
     pub(super) is_told: bool,
+    pub(super) superseding: Superseding,
     /// Whether a tombstone stands in it.
     pub(super) is_broken: bool,
 }
@@ -384,6 +386,7 @@ impl Keeper {
                 fence,
                 is_held: true,
                 is_told: true,
+                superseding: Superseding::Never,
                 is_broken: false,
             });
         }))

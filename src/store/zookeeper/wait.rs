@@ -4,6 +4,7 @@ use super::ensemble::{Attached, Attachment};
 use super::jute::Request;
 use super::line::Line;
 use super::place::{Keeper, PAUSE, TRIES, list};
+use super::supersede::{self, Superseding};
 use super::visit;
 use crate::clock;
 use crate::lock::lease::Revoked;
@@ -67,6 +68,13 @@ impl Keeper {
                 }
                 return;
             };
+            if place.superseding != Superseding::Never {
+                match supersede::newer(wire, self.path.child(&place.own[1])).await {
+                    Ok(Some(_)) => return self.tell(Hint::Woken(Wake::Recheck)),
+                    Ok(None) => {}
+                    Err(_) => return self.break_off(),
+                }
+            }
             let watched = wire.queue(&Request::Data(self.path.child(before.last()), true));
             match wire.reply(watched).await {
                 Ok(reply) if reply.header.error == 0 => return self.set_wakes(true),

@@ -66,8 +66,11 @@ impl World for ZooKeeper {
 
     fn lacks(&self, feature: Feature) -> Option<&'static str> {
         match feature {
-            Feature::Leases | Feature::Line | Feature::TakingAway | Feature::Servers => None,
-            Feature::Superseding => Some("zookeeper: the order of the line is that of arrival"),
+            Feature::Leases
+            | Feature::Line
+            | Feature::Superseding
+            | Feature::TakingAway
+            | Feature::Servers => None,
             Feature::Healing => Some("zookeeper: a lock that is gone is not set again"),
             Feature::Records => Some("zookeeper: no run is recorded but a success"),
             Feature::Slots => Some("zookeeper: there are no slots yet"),

@@ -2,6 +2,7 @@
 
 mod ensemble;
 mod listed;
+mod newest;
 mod peers;
 mod remains;
 
@@ -245,7 +246,6 @@ fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
     let nowhere = "zk://127.0.0.1:1/locks";
     for (options, why) in [
         (&["--slots", "2"][..], "--slots needs Redis or local"),
-        (&["--supersede"], "first come, first served"),
         (&["--as", "redisson"], "is for Redis"),
         (&["--wait-replicas", "1"], "is for Redis"),
         (&["--fsync"], "is for Redis"),
