@@ -34,7 +34,7 @@ impl Set {
             "no",
         ];
         let servers: Vec<Server> = (0..3).map(|_| Server::tcp(&options)).collect();
-        let delays = move || {
+        let delays = move |_| {
             let late = Box::new(move || Duration::from_millis(distance)) as Delay;
             [Box::new(|| Duration::ZERO) as Delay, late]
         };

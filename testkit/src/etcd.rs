@@ -1,14 +1,17 @@
 //! An etcd cluster of a test's own, on loopback ports, with its data in a temporary directory.
 
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::program::clean;
-use crate::{Certificates, Port, eventually, skipped};
+use crate::{Certificates, Delay, Port, Proxy, eventually, skipped};
 
 /// Ports that a member has: for clients, and for other members.
 struct Ports {
@@ -23,6 +26,7 @@ pub struct Etcd {
     /// Options for clients: the certificates of a cluster with TLS.
     options: Vec<String>,
     scheme: &'static str,
+    lines: Option<Lines>,
 }
 
 /// A member of a cluster.
@@ -32,33 +36,107 @@ struct Member {
     process: Option<Child>,
 }
 
+/// The lines between members. Those of one member can be cut.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Ends>>);
+
+#[derive(Default)]
+struct Ends {
+    /// The process of each member.
+    processes: Vec<Option<u32>>,
+    /// The member that is cut off.
+    cut_off: Option<usize>,
+}
+
+impl Lines {
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the line by which the others reach the member `to`, which listens on `port`. Returns
+    /// its port.
+    fn open(&self, to: usize, port: u16) -> u16 {
+        let lines = self.clone();
+        let delays = move |client: SocketAddr| {
+            let from = lines.member_at(client.port());
+            [(); 2].map(|()| {
+                let lines = lines.clone();
+                Box::new(move || {
+                    while lines.are_cut(from, to) {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    Duration::ZERO
+                }) as Delay
+            })
+        };
+        Proxy::open(Ipv4Addr::LOCALHOST, port, delays)
+            .expect("a proxy")
+            .port()
+    }
+
+    fn are_cut(&self, from: Option<usize>, to: usize) -> bool {
+        let cut_off = self.ends().cut_off;
+        cut_off.is_some() && (from == cut_off) != (Some(to) == cut_off)
+    }
+
+    /// Returns the member whose process has a connection from `port`.
+    fn member_at(&self, port: u16) -> Option<usize> {
+        let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+        let end = format!(":{port:04X}");
+        let sockets = table.lines().filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, local, ..] = fields[..] else {
+                return None;
+            };
+            local
+                .ends_with(&end)
+                .then(|| format!("socket:[{}]", fields.get(9).unwrap_or(&"")))
+        });
+        let sockets: Vec<String> = sockets.collect();
+        let is_its = |process: &Option<u32>| {
+            let open = process.and_then(|id| std::fs::read_dir(format!("/proc/{id}/fd")).ok());
+            open.into_iter().flatten().flatten().any(|file| {
+                let target = std::fs::read_link(file.path()).unwrap_or_default();
+                sockets.iter().any(|socket| target == Path::new(socket))
+            })
+        };
+        self.ends().processes.iter().position(is_its)
+    }
+}
+
 impl Etcd {
     /// Starts a cluster; `None` where etcd is not installed, which is printed.
     /// With `TEST_INTEROP=required` a missing etcd is a failure.
     pub fn start(count: usize) -> Option<Self> {
-        Self::with(&vec![None; count], None, &[])
+        Self::start_with(count, &[])
+    }
+
+    /// The same with lines between the members that can be cut.
+    pub fn apart(count: usize) -> Option<Self> {
+        Self::with(&vec![None; count], None, &[], Some(Lines::default()))
     }
 
     /// The same with these options for each member.
     pub fn start_with(count: usize, options: &[&str]) -> Option<Self> {
-        Self::with(&vec![None; count], None, options)
+        Self::with(&vec![None; count], None, options, None)
     }
 
     /// The same with a member for each of `dirs`, which has its data there.
     pub fn on(dirs: &[PathBuf]) -> Option<Self> {
         let dirs: Vec<_> = dirs.iter().cloned().map(Some).collect();
-        Self::with(&dirs, None, &[])
+        Self::with(&dirs, None, &[], None)
     }
 
     /// The same with TLS, where clients must show a certificate.
     pub fn tls(certificates: &Certificates) -> Option<Self> {
-        Self::with(&[None], Some(certificates), &[])
+        Self::with(&[None], Some(certificates), &[], None)
     }
 
     fn with(
         dirs: &[Option<PathBuf>],
         certificates: Option<&Certificates>,
         options: &[&str],
+        lines: Option<Lines>,
     ) -> Option<Self> {
         let count = dirs.len();
         let is_installed = ["etcd", "etcdctl"]
@@ -84,11 +162,20 @@ impl Etcd {
                 peer: Port::reserve().expect("a port"),
             })
             .collect();
-        let peer = |ports: &Ports| format!("http://127.0.0.1:{}", ports.peer.number());
-        let cluster: Vec<String> = ports
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        // The others know the member by the end of its line.
+        let known: Vec<String> = ports
             .iter()
             .enumerate()
-            .map(|(index, ports)| format!("m{index}={}", peer(ports)))
+            .map(|(index, ports)| {
+                let port = ports.peer.number();
+                url(lines.as_ref().map_or(port, |lines| lines.open(index, port)))
+            })
+            .collect();
+        let cluster: Vec<String> = known
+            .iter()
+            .enumerate()
+            .map(|(index, url)| format!("m{index}={url}"))
             .collect();
         let cluster = cluster.join(",");
         let tls = |names: [&str; 3]| -> Vec<String> {
@@ -110,8 +197,8 @@ impl Etcd {
                 format!("--data-dir={}", data.display()),
                 format!("--listen-client-urls={client}"),
                 format!("--advertise-client-urls={client}"),
-                format!("--listen-peer-urls={}", peer(&ports)),
-                format!("--initial-advertise-peer-urls={}", peer(&ports)),
+                format!("--listen-peer-urls={}", url(ports.peer.number())),
+                format!("--initial-advertise-peer-urls={}", known[index]),
                 format!("--initial-cluster={cluster}"),
                 "--logger=zap".to_owned(),
             ];
@@ -135,6 +222,7 @@ impl Etcd {
             } else {
                 "etcd"
             },
+            lines,
         };
         (0..count).for_each(|member| all.begin(member));
         all.settle();
@@ -154,6 +242,12 @@ impl Etcd {
             .stderr(log)
             .spawn()
             .expect("etcd");
+        if let Some(lines) = &self.lines {
+            let mut ends = lines.ends();
+            let count = ends.processes.len().max(member + 1);
+            ends.processes.resize(count, None);
+            ends.processes[member] = Some(process.id());
+        }
         there.process = Some(process);
     }
 
@@ -291,6 +385,20 @@ impl Etcd {
     /// Continues a member.
     pub fn thaw(&self, member: usize) {
         self.signal(member, Signal::SIGCONT);
+    }
+
+    /// Cuts the lines between a member and the others. Clients still reach it.
+    pub fn cut_off(&self, member: usize) {
+        self.lines().ends().cut_off = Some(member);
+    }
+
+    /// Mends the lines. What was held up there arrives.
+    pub fn mend(&self) {
+        self.lines().ends().cut_off = None;
+    }
+
+    fn lines(&self) -> &Lines {
+        self.lines.as_ref().expect("a cluster with lines")
     }
 
     /// Kills a member. Its data stay.

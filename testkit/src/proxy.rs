@@ -2,7 +2,7 @@
 //! server.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,18 +20,21 @@ pub struct Proxy {
 
 impl Proxy {
     /// Listens on a free port of `address` for connections to `server` on this machine. For one
-    /// connection after the other `delays` returns the delays of requests and of replies.
+    /// connection after the other `delays` gets the client's address, and returns the delays of
+    /// requests and of replies.
     pub fn open(
         address: Ipv4Addr,
         server: u16,
-        mut delays: impl FnMut() -> [Delay; 2] + Send + 'static,
+        mut delays: impl FnMut(SocketAddr) -> [Delay; 2] + Send + 'static,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind((address, 0))?;
         let port = listener.local_addr()?.port();
         let accept = move || {
             for client in listener.incoming().flatten() {
-                // Without a server the client finds its connection closed.
-                let _ = connect(client, server, delays());
+                if let Ok(address) = client.peer_addr() {
+                    // Without a server the client finds its connection closed.
+                    let _ = connect(client, server, delays(address));
+                }
             }
         };
         std::thread::Builder::new()
@@ -72,7 +75,7 @@ fn address(
     mut requests: impl Iterator<Item = Duration> + Send + 'static,
     replies: Duration,
 ) -> String {
-    let delays = move || {
+    let delays = move |_| {
         [requests.next().unwrap_or_default(), replies].map(|delay| Box::new(move || delay) as Delay)
     };
     let proxy = Proxy::open(Ipv4Addr::LOCALHOST, server.port(), delays).expect("a proxy");

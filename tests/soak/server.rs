@@ -60,7 +60,7 @@ impl Server {
             Box::new(delay) as Delay
         };
         let directions = slow.clone();
-        let delays = move || directions.each_ref().map(delay);
+        let delays = move |_| directions.each_ref().map(delay);
         let proxy = Proxy::open(Ipv4Addr::UNSPECIFIED, redis.port(), delays)?;
         Ok(Self { redis, proxy, slow })
     }

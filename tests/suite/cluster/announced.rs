@@ -105,7 +105,7 @@ fn members_are_reached_by_the_address_before_them_that_they_announce() {
     {
         return skipped("a member of Redis 6 does not announce a port that CONFIG SET changed");
     }
-    let at_once = || [(); 2].map(|()| Box::new(|| Duration::ZERO) as Delay);
+    let at_once = |_| [(); 2].map(|()| Box::new(|| Duration::ZERO) as Delay);
     let translated =
         |server: &Server| Proxy::open(OUTSIDE, server.port(), at_once).expect("a proxy");
     let ports: Vec<u16> = cluster

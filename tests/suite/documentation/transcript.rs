@@ -258,7 +258,7 @@ fn the_transcript_of_readme_is_what_two_hosts_print() {
     let is_cut = Arc::new(AtomicBool::new(false));
     let line = Proxy::open(Ipv4Addr::LOCALHOST, stage.servers[0].port(), {
         let is_cut = Arc::clone(&is_cut);
-        move || {
+        move |_| {
             let delay = |is_cut: Arc<AtomicBool>| -> Delay {
                 Box::new(move || {
                     if is_cut.load(Ordering::Relaxed) {

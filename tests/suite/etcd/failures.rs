@@ -60,7 +60,7 @@ fn a_cluster_that_is_slow_is_as_good_with_all_members_named() {
     let (delay, timeout) = (Duration::from_millis(250), ["--node-timeout", "1200ms"]);
     let slow = |member| {
         let port = etcd.endpoint(member).rsplit(':').next().unwrap().parse();
-        let delays = move || [Duration::ZERO, delay].map(|delay| Box::new(move || delay) as Delay);
+        let delays = move |_| [Duration::ZERO, delay].map(|delay| Box::new(move || delay) as Delay);
         let proxy = Proxy::open(Ipv4Addr::LOCALHOST, port.unwrap(), delays).expect("a proxy");
         format!("127.0.0.1:{}", proxy.port())
     };

@@ -35,7 +35,7 @@ impl Ensemble {
                     return port;
                 }
                 let is_cut = Arc::clone(&is_cut);
-                let delays = move || {
+                let delays = move |_| {
                     [(); 2].map(|()| {
                         let is_cut = Arc::clone(&is_cut);
                         Box::new(move || {
