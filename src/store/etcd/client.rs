@@ -224,12 +224,14 @@ impl Client {
                 Failed::Refused(status) => return Outcome::Refused(status),
                 Failed::Broken(fault) => {
                     self.skip(host);
+                    // Each member would refuse the login. A login that is over is none of these.
+                    let is_asked = exchange.sent.load(Ordering::Relaxed) > 0;
+                    if fault.kind == FaultKind::Refused && !is_asked {
+                        return Outcome::Failed(fault);
+                    }
                     fault
                 }
             };
-            if fault.kind == FaultKind::Refused && exchange.sent.load(Ordering::Relaxed) == 0 {
-                return Outcome::Failed(fault);
-            }
             // What an earlier try may have done is what counts.
             known = known
                 .filter(|known: &Fault| known.kind == FaultKind::Unknown)

@@ -20,6 +20,8 @@ mod names;
 mod release;
 mod rpc;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -57,32 +57,27 @@ fn a_user_has_the_locks_of_its_role() {
     doctor.finish().code(77);
 }
 
+/// A token lasts two seconds at most, from its last use on. Renewals are as far apart.
 #[test]
-fn a_login_that_is_over_is_made_anew() {
-    let Some(etcd) = Etcd::start(1) else { return };
+fn a_login_that_is_over_is_made_anew_by_a_holder_and_by_a_waiter() {
+    let Some(etcd) = Etcd::start_with(1, &["--auth-token-ttl=1"]) else {
+        return;
+    };
     with_users(&etcd);
     let node = etcd.url().replace("://", "://job:pass@");
-    let mut job = rlock("job")
-        .node(&node)
-        .args(["--ttl", "3s"])
-        .hold("echo ready; read line; sleep 4; echo ran");
-    // A new password, which is the old one, ends all logins of the user.
-    let mut passwd = etcd.client();
-    passwd.args([
-        "--user=root:secret",
-        "user",
-        "passwd",
-        "job:pass",
-        "--interactive=false",
-    ]);
-    let mut passwd = passwd
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .expect("etcdctl");
-    std::io::Write::write_all(&mut passwd.stdin.take().expect("stdin"), b"pass\n").expect("a line");
-    passwd.wait().expect("its end");
-    drop(job.stdin.take());
-    job.finish().code(0);
+    let run = || rlock("job").node(&node);
+    // Longer than a lease without renewals.
+    let holder = run()
+        .args(["--ttl", "6s"])
+        .hold("echo ready; sleep 7; echo ran");
+    let waiter = run()
+        .args(["--ttl", "30s", "--wait", "20s", "--", "echo", "ran"])
+        .spawn();
+    for run in [holder, waiter] {
+        let run = run.finish().code(0);
+        let run = run.never_said("invalid auth token");
+        assert_eq!(run.stdout.last().map(String::as_str), Some("ran"));
+    }
 }
 
 #[test]

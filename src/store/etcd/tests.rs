@@ -1,0 +1,420 @@
+//! The requests of one lock, and what it makes of the answers of a scripted member.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::{HeaderMap, HeaderValue, Response};
+use prost::Message;
+use tokio::io::{DuplexStream, duplex};
+
+use super::names::lease_of;
+use super::rpc::{
+    AuthenticateResponse, Done, KeyValue, LeaseResponse, RangeResponse, ResponseHeader, ResponseOp,
+    TxnResponse,
+};
+use super::*;
+use crate::clock;
+use crate::lock::details::Details;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::mode::Mode;
+use crate::lock::queue::Ticket;
+use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
+use crate::secret::Secret;
+use crate::store::QueueAction;
+use crate::store::address::Address;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+const TTL: i64 = 30;
+
+/// The revision that made our entry.
+const OURS: i64 = 7;
+
+/// Time that the member takes for each answer.
+const WORK: Duration = Duration::from_millis(20);
+
+/// An answer of the member to a call.
+#[derive(Clone)]
+enum Said {
+    Message(Vec<u8>),
+    Refusal(&'static str, &'static str),
+}
+
+/// A call that the member has heard: its name, when that was, and the token of the login.
+struct Heard {
+    name: String,
+    at: Instant,
+    login: Option<String>,
+}
+
+/// A member that gives one answer after the other.
+#[derive(Default)]
+struct Member {
+    script: Mutex<VecDeque<Said>>,
+    heard: Mutex<Vec<Heard>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    fn says(&self, script: impl IntoIterator<Item = Said>) {
+        held(&self.script).extend(script);
+    }
+
+    /// Returns the names of all calls that were not told yet, and the first one's instant.
+    fn heard(&self) -> (Vec<String>, Instant) {
+        let all = std::mem::take(&mut *held(&self.heard));
+        let names = all.iter().map(|heard| heard.name.clone()).collect();
+        (names, all[0].at)
+    }
+
+    async fn serve(self: Arc<Self>, stream: DuplexStream) {
+        let mut server = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((request, respond))) = server.accept().await {
+            let login = request.headers().get("token");
+            let login = login.and_then(|login| login.to_str().ok());
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+            let is_watch = name == "Watch";
+            held(&self.heard).push(Heard {
+                name: name.to_owned(),
+                at: clock::now(),
+                login: login.map(str::to_owned),
+            });
+            // A watch hears nothing.
+            let said = (!is_watch).then(|| held(&self.script).pop_front());
+            if let Some(said) = said.flatten() {
+                tokio::spawn(answer(respond, said));
+            }
+        }
+    }
+}
+
+async fn answer(mut respond: SendResponse<Bytes>, said: Said) {
+    tokio::time::sleep(WORK).await;
+    let mut end = HeaderMap::new();
+    let mut put = |name, value| end.insert(name, HeaderValue::from_static(value));
+    match said {
+        Said::Message(message) => {
+            let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+            let framed = [&[0], &length[..], &message].concat();
+            put("grpc-status", "0");
+            let mut send = respond.send_response(Response::new(()), false).unwrap();
+            send.send_data(framed.into(), false).unwrap();
+            send.send_trailers(end).unwrap();
+        }
+        Said::Refusal(code, words) => {
+            put("grpc-status", code);
+            put("grpc-message", words);
+            let mut response = Response::new(());
+            *response.headers_mut() = end;
+            respond.send_response(response, true).unwrap();
+        }
+    }
+}
+
+/// Lets `test` use a lock of this cluster, whose members are one.
+fn with<T: Future<Output = ()>>(url: &str, test: impl FnOnce(Box<dyn Node>, Arc<Member>) -> T) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let Ok(Address::Etcd(address)) = Address::parse(url) else {
+            panic!("an address of etcd")
+        };
+        let member = Arc::new(Member::default());
+        let serving = Arc::clone(&member);
+        let dial: QuorumDial = Arc::new(move |_, _| {
+            let (ours, theirs) = duplex(1 << 16);
+            tokio::spawn(Arc::clone(&serving).serve(theirs));
+            Box::pin(async { crate::store::net::dial::boxed(Ok(ours)) })
+        });
+        let user = url
+            .contains('@')
+            .then(|| ("u".to_owned(), Secret::new("p")));
+        let access = QuorumAccess {
+            hosts: address.hosts.clone(),
+            user,
+            trust: None,
+        };
+        let store = EtcdStore::over(&address, access, dial, LIMIT);
+        test(store.open(&Key::new("", "job").unwrap()), member).await;
+    });
+}
+
+fn term() -> Term {
+    let options = ScheduleOptions {
+        ttl: Duration::from_secs(TTL.unsigned_abs()),
+        drift: 0.01,
+        node_timeout: Some(Duration::from_secs(1)),
+        kill_after: None,
+    };
+    Schedule::new(options).unwrap().term()
+}
+
+fn claim(waits: bool) -> Claim {
+    Claim {
+        token: Token::fresh(),
+        details: Details::default(),
+        fence_hint: 7,
+        term: term(),
+        guarded: None,
+        ticket: waits.then_some(Ticket {
+            waiter: Waiter::example(1),
+            number: 1,
+            supersedes: None,
+        }),
+        index: 0,
+        is_exact: false,
+        outer: Vec::new(),
+    }
+}
+
+fn origin(member_id: u64, raft_term: u64, revision: i64) -> ResponseHeader {
+    ResponseHeader {
+        member_id,
+        revision,
+        raft_term,
+    }
+}
+
+fn lease(ttl: i64) -> Said {
+    let header = Some(origin(1, 1, OURS));
+    let granted_ttl = TTL;
+    Said::Message(
+        LeaseResponse {
+            header,
+            ttl,
+            granted_ttl,
+        }
+        .encode_to_vec(),
+    )
+}
+
+fn txn(header: ResponseHeader, succeeded: bool, found: &[Vec<KeyValue>]) -> Said {
+    let ranges = found.iter().map(|kvs| {
+        let range = RangeResponse {
+            kvs: kvs.clone(),
+            ..RangeResponse::default()
+        };
+        let response = Some(super::rpc::Response::Range(range));
+        ResponseOp { response }
+    });
+    let responses = ranges.collect();
+    Said::Message(
+        TxnResponse {
+            header: Some(header),
+            succeeded,
+            responses,
+        }
+        .encode_to_vec(),
+    )
+}
+
+/// The answer to a read of one key.
+fn range(header: ResponseHeader, kvs: Vec<KeyValue>) -> Said {
+    Said::Message(
+        RangeResponse {
+            header: Some(header),
+            kvs,
+            more: false,
+        }
+        .encode_to_vec(),
+    )
+}
+
+fn done() -> Said {
+    Said::Message(Done {}.encode_to_vec())
+}
+
+fn own(token: Token, create_revision: i64) -> Vec<KeyValue> {
+    vec![KeyValue {
+        key: format!("job/{:x}", lease_of(token)).into_bytes(),
+        create_revision,
+        lease: lease_of(token),
+        value: super::names::value(token, &Details::default(), None),
+        ..KeyValue::default()
+    }]
+}
+
+/// An entry that came before ours.
+fn other() -> Vec<KeyValue> {
+    vec![KeyValue {
+        key: b"job/1f".to_vec(),
+        create_revision: 3,
+        lease: 0x1f,
+        ..KeyValue::default()
+    }]
+}
+
+/// Takes the lock, and returns the end of the grant.
+async fn taken(node: &dyn Node, member: &Member, claim: &Claim) -> Instant {
+    let made = txn(origin(1, 1, OURS), true, &[own(claim.token, OURS)]);
+    member.says([lease(TTL), made]);
+    match node.acquire(claim).await.vote {
+        Vote::Granted { until, .. } => until,
+        vote => panic!("{vote:?}"),
+    }
+}
+
+#[test]
+fn a_grant_and_a_renewal_count_from_before_the_lease_was_asked_for() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        let until = taken(&*node, &member, &claim).await;
+        let (names, at) = member.heard();
+        assert_eq!(names, ["LeaseGrant", "Txn"]);
+        assert!(until <= term().end(at));
+        member.says([
+            lease(TTL),
+            txn(origin(1, 1, 9), true, &[own(claim.token, OURS)]),
+        ]);
+        let renewal = node.keep(&claim.renewal(Fence::new(7).unwrap())).await;
+        let (names, at) = member.heard();
+        assert_eq!(names, ["LeaseKeepAlive", "Txn"]);
+        assert!(matches!(renewal, Renewal::Renewed(until, _) if until <= term().end(at)));
+    });
+}
+
+#[test]
+fn a_renewal_counts_if_one_leader_has_answered_both_and_the_entry_is_ours() {
+    let same = origin(1, 1, 9);
+    for (alive, header, succeeded, created, told) in [
+        (TTL, same, true, OURS, "Renewed"),
+        (TTL, origin(1, 2, 9), true, OURS, "its leader has changed"),
+        (TTL, origin(2, 1, 9), true, OURS, "its leader has changed"),
+        (0, same, true, OURS, "NotOurs"),
+        (TTL, same, false, OURS, "NotOurs"),
+        (TTL, same, true, OURS + 1, "NotOurs"),
+        (TTL - 1, same, true, OURS, "cannot be made longer"),
+    ] {
+        with("etcd://a", |node, member| async move {
+            let claim = claim(false);
+            taken(&*node, &member, &claim).await;
+            let proof = [
+                lease(alive),
+                txn(header, succeeded, &[own(claim.token, created)]),
+            ];
+            member.says([proof.clone(), proof].concat());
+            let renewal = node.keep(&claim.renewal(Fence::new(7).unwrap())).await;
+            let renewal = format!("{renewal:?}");
+            assert!(renewal.contains(told), "{told}: {renewal}");
+        });
+    }
+}
+
+#[test]
+fn an_entry_that_came_before_keeps_a_client_out_that_leaves_nothing() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        let made = txn(origin(1, 1, OURS), true, &[other()]);
+        member.says([lease(TTL), made, range(origin(1, 1, OURS), other()), done()]);
+        let vote = node.acquire(&claim).await.vote;
+        assert!(matches!(vote, Vote::Blocked(_)), "{vote:?}");
+        let (names, _) = member.heard();
+        assert_eq!(names, ["LeaseGrant", "Txn", "Range", "LeaseRevoke"]);
+    });
+}
+
+#[test]
+fn a_turn_is_taken_with_a_proof_and_the_fence_of_that_moment() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(true);
+        let made = txn(origin(1, 1, OURS), true, &[other()]);
+        let seen = range(origin(1, 1, OURS), other());
+        // It has gone when the waiter looks what to wait for.
+        member.says([lease(TTL), made, seen, txn(origin(1, 1, 8), true, &[])]);
+        let answer = node.acquire(&claim).await;
+        assert!(matches!(answer.vote, Vote::Blocked(_)), "{:?}", answer.vote);
+        assert!(matches!(
+            node.next().await,
+            Hint::Woken(crate::store::Wake::YourTurn)
+        ));
+        member.heard();
+        member.says([
+            lease(TTL),
+            txn(origin(1, 1, 12), true, &[own(claim.token, OURS)]),
+        ]);
+        match node.acquire(&claim).await.vote {
+            Vote::Granted { fence, .. } => assert_eq!(fence.get(), 12),
+            vote => panic!("{vote:?}"),
+        }
+        assert_eq!(member.heard().0, ["LeaseKeepAlive", "Txn"]);
+    });
+}
+
+#[test]
+fn a_client_that_gives_up_while_it_asks_for_a_lease_makes_no_entry() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        member.says([lease(TTL), done(), done()]);
+        let entering = node.acquire(&claim);
+        let release = Release {
+            token: claim.token,
+            queue: QueueAction::None,
+            mode: Some(Mode::Exclusive),
+            parked: None,
+            note: None,
+        };
+        while held(&member.heard).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let (released, entered) = tokio::join!(node.release(&release), entering);
+        assert!(matches!(released, ReleaseReply::NotOurs(_)), "{released:?}");
+        assert!(
+            matches!(entered.vote, Vote::Failed(_)),
+            "{:?}",
+            entered.vote
+        );
+        assert!(!member.heard().0.contains(&"Txn".to_owned()));
+    });
+}
+
+#[test]
+fn a_time_that_is_left_counts_while_one_leader_leads() {
+    for (raft_term, is_told) in [(1, true), (2, false)] {
+        with("etcd://a", |node, member| async move {
+            let token = Token::fresh();
+            let found = [own(token, OURS), Vec::new(), own(token, OURS)];
+            member.says([
+                txn(origin(1, 1, 9), true, &found),
+                range(origin(1, 1, 9), own(token, OURS)),
+                lease(5),
+                range(origin(1, raft_term, 9), Vec::new()),
+            ]);
+            let seen = node.look(Look::of(token)).await;
+            assert_eq!(seen.is_ok(), is_told, "{seen:?}");
+        });
+    }
+}
+
+#[test]
+fn a_member_without_a_leader_is_followed_by_the_next() {
+    with("etcd://a,b", |node, member| async move {
+        member.says([Said::Refusal("14", "etcdserver: no leader")]);
+        taken(&*node, &member, &claim(false)).await;
+        assert_eq!(member.heard().0, ["LeaseGrant", "LeaseGrant", "Txn"]);
+    });
+}
+
+#[test]
+fn a_login_that_is_over_is_made_anew() {
+    let login = |token: &str| {
+        let token = token.to_owned();
+        Said::Message(AuthenticateResponse { token }.encode_to_vec())
+    };
+    with("etcd://u:p@a", |node, member| async move {
+        let over = Said::Refusal("16", "etcdserver: invalid auth token");
+        member.says([login("one"), over, login("two")]);
+        taken(&*node, &member, &claim(false)).await;
+        let heard = std::mem::take(&mut *held(&member.heard));
+        let logins: Vec<_> = heard.into_iter().map(|heard| heard.login).collect();
+        let [one, two] = ["one", "two"].map(|token| Some(token.to_owned()));
+        assert_eq!(logins, [None, one, None, two.clone(), two]);
+    });
+}
