@@ -45,13 +45,13 @@ fn server(
 
 /// A way to answer every request.
 #[derive(Clone, Copy)]
-enum Says {
+pub(crate) enum Says {
     /// This, and then silence.
-    Once(&'static str),
+    Once(&'static [u8]),
     /// This, and then the end of the connection.
-    Last(&'static str),
+    Last(&'static [u8]),
     /// The first, and then the second until the client reads no more.
-    Forever(&'static str, &'static str),
+    Forever(&'static [u8], &'static [u8]),
     /// One byte after another.
     Drip,
 }
@@ -59,15 +59,15 @@ enum Says {
 impl Says {
     fn to(self, stream: &mut TcpStream) -> io::Result<()> {
         match self {
-            Self::Once(text) => stream.write_all(text.as_bytes()),
+            Self::Once(text) => stream.write_all(text),
             Self::Last(text) => stream
-                .write_all(text.as_bytes())
+                .write_all(text)
                 .and(Err(io::ErrorKind::ConnectionReset.into())),
             Self::Forever(first, then) => {
-                stream.write_all(first.as_bytes())?;
+                stream.write_all(first)?;
                 let many = then.repeat(8192 / then.len());
                 loop {
-                    stream.write_all(many.as_bytes())?;
+                    stream.write_all(&many)?;
                 }
             }
             Self::Drip => loop {
@@ -82,94 +82,101 @@ impl Says {
 const FLOODS: [(&str, Says, i32); 9] = [
     (
         "ESC in an error",
-        Says::Once("-ERR \x1b[31mred\x1b[0m \u{202e}\r\n"),
+        Says::Once("-ERR \x1b[31mred\x1b[0m \u{202e}\r\n".as_bytes()),
         78,
     ),
-    ("a bulk of 1 GB", Says::Forever("$1073741824\r\n", "x"), 69),
-    ("a line without end", Says::Forever("+", "y"), 69),
+    (
+        "a bulk of 1 GB",
+        Says::Forever(b"$1073741824\r\n", b"x"),
+        69,
+    ),
+    ("a line without end", Says::Forever(b"+", b"y"), 69),
     (
         "many empty values",
-        Says::Forever("*100000000\r\n", "_\r\n"),
+        Says::Forever(b"*100000000\r\n", b"_\r\n"),
         69,
     ),
     (
         "many small arrays",
-        Says::Forever("*100000000\r\n", "*1\r\n:1\r\n"),
+        Says::Forever(b"*100000000\r\n", b"*1\r\n:1\r\n"),
         69,
     ),
-    ("arrays in arrays", Says::Forever("*1\r\n", "*1\r\n"), 69),
+    ("arrays in arrays", Says::Forever(b"*1\r\n", b"*1\r\n"), 69),
     (
         "replies without a request",
-        Says::Forever("+OK\r\n", "+OK\r\n"),
+        Says::Forever(b"+OK\r\n", b"+OK\r\n"),
         69,
     ),
     (
         "pushes without a subscription",
-        Says::Forever(">2\r\n+message\r\n+x\r\n", ">2\r\n+message\r\n+x\r\n"),
+        Says::Forever(b">2\r\n+message\r\n+x\r\n", b">2\r\n+message\r\n+x\r\n"),
         69,
     ),
     ("a drip", Says::Drip, 69),
 ];
 
 const MALFORMED: [(&str, Says, i32); 18] = [
-    ("a negative length", Says::Once("$-7\r\n"), 69),
-    ("a negative array", Says::Once("*-7\r\n"), 69),
-    ("a negative map", Says::Once("%-7\r\n"), 69),
-    ("a negative error", Says::Once("!-7\r\n"), 69),
-    ("a negative text", Says::Once("=-7\r\n"), 69),
-    ("a length that is none", Says::Once("$x\r\n"), 69),
+    ("a negative length", Says::Once(b"$-7\r\n"), 69),
+    ("a negative array", Says::Once(b"*-7\r\n"), 69),
+    ("a negative map", Says::Once(b"%-7\r\n"), 69),
+    ("a negative error", Says::Once(b"!-7\r\n"), 69),
+    ("a negative text", Says::Once(b"=-7\r\n"), 69),
+    ("a length that is none", Says::Once(b"$x\r\n"), 69),
     (
         "a length beyond all",
-        Says::Once("$99999999999999999999\r\n"),
+        Says::Once(b"$99999999999999999999\r\n"),
         69,
     ),
     (
         "a huge bulk that does not come",
-        Says::Once("$9223372036854775807\r\nx"),
+        Says::Once(b"$9223372036854775807\r\nx"),
         69,
     ),
-    ("a huge array", Says::Once("*9223372036854775807\r\n"), 69),
+    ("a huge array", Says::Once(b"*9223372036854775807\r\n"), 69),
     (
         "a huge attribute",
-        Says::Once("|9223372036854775807\r\n"),
+        Says::Once(b"|9223372036854775807\r\n"),
         69,
     ),
     (
         "an attribute of an error",
-        Says::Once("|1\r\n+a\r\n+b\r\n-ERR \x1b[2J\r\n"),
+        Says::Once(b"|1\r\n+a\r\n+b\r\n-ERR \x1b[2J\r\n"),
         69,
     ),
     (
         "no such type",
-        Says::Once("?TTP/1.1 400 Bad Request\r\n\r\n"),
+        Says::Once(b"?TTP/1.1 400 Bad Request\r\n\r\n"),
         69,
     ),
     (
         "a web page",
-        Says::Once("HTTP/1.1 400 Bad Request\r\n\r\n"),
+        Says::Once(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
         78,
     ),
     (
         "a push that says nothing",
-        Says::Once(">0\r\n>1\r\n:1\r\n"),
+        Says::Once(b">0\r\n>1\r\n:1\r\n"),
         69,
     ),
     (
         "a word that no script says",
-        Says::Once("*1\r\n$5\r\nmaybe\r\n"),
+        Says::Once(b"*1\r\n$5\r\nmaybe\r\n"),
         69,
     ),
     (
         "a fence that is none",
-        Says::Once("*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n"),
+        Says::Once(b"*2\r\n$7\r\ngranted\r\n$2\r\n-1\r\n"),
         69,
     ),
-    ("closing in the middle", Says::Last("*2\r\n$7\r\ngra"), 69),
-    ("closing at once", Says::Last(""), 69),
+    ("closing in the middle", Says::Last(b"*2\r\n$7\r\ngra"), 69),
+    ("closing at once", Says::Last(b""), 69),
 ];
 
+/// A run that asks once.
+pub(crate) const RUN: &[&str] = &["run", "--key", "job", "-n", "--", "echo", "ran"];
+
 /// Every subcommand that asks a node, beside `run`.
-const OTHERS: [&[&str]; 8] = [
+pub(crate) const OTHERS: [&[&str]; 8] = [
     &["acquire", "--key", "job", "-n"],
     &["renew", "--key", "job", "--token", TOKEN],
     &["release", "--key", "job", "--token", TOKEN],
@@ -215,12 +222,22 @@ fn is_clean(what: &str, finished: &Finished) {
     }
 }
 
-/// Runs `words` against each of these servers.
-fn meet(words: &'static [&'static str], servers: &[(&'static str, Says, i32)]) {
-    for some in servers.chunks(AT_ONCE) {
-        let met = some.iter().map(|&(what, says, code)| {
+/// Runs each of `commands` against each of these servers of a store with this scheme.
+pub(crate) fn meet(
+    scheme: &'static str,
+    commands: &[&'static [&'static str]],
+    servers: &[(&'static str, Says, i32)],
+) {
+    let pairs = commands.iter().flat_map(|words| {
+        let with = move |&(what, says, code)| (*words, what, says, code);
+        servers.iter().map(with)
+    });
+    let pairs: Vec<_> = pairs.collect();
+    for some in pairs.chunks(AT_ONCE) {
+        let met = some.iter().map(|&(words, what, says, code)| {
             std::thread::spawn(move || {
                 let url = server(move |_, stream| says.to(stream));
+                let url = url.replacen("redis", scheme, 1);
                 let started = frugal(rlock_words(
                     words[..1]
                         .iter()
@@ -256,16 +273,13 @@ fn meet(words: &'static [&'static str], servers: &[(&'static str, Says, i32)]) {
 
 #[test]
 fn whatever_a_server_says_costs_a_run_one_timeout_and_starts_no_command() {
-    let words = &["run", "--key", "job", "-n", "--", "echo", "ran"];
-    meet(words, &FLOODS);
-    meet(words, &MALFORMED);
+    meet("redis", &[RUN], &FLOODS);
+    meet("redis", &[RUN], &MALFORMED);
 }
 
 #[test]
 fn whatever_a_server_says_costs_the_other_commands_no_more() {
-    for words in OTHERS {
-        meet(words, &FLOODS);
-    }
+    meet("redis", &OTHERS, &FLOODS);
 }
 
 /// Starts a server that says that another client holds the lock, and `more`.
@@ -434,7 +448,7 @@ const GO: &str = ">3\r\n+message\r\n$1\r\nx\r\n$2\r\ngo\r\n";
 fn a_waiter_that_is_told_to_go_without_end_does_not_try_without_end() {
     let told: [fn(&mut TcpStream) -> io::Result<()>; 2] = [
         |stream| stream.write_all(GO.as_bytes()),
-        |stream| Says::Forever(GO, GO).to(stream),
+        |stream| Says::Forever(GO.as_bytes(), GO.as_bytes()).to(stream),
     ];
     for more in told {
         let (url, attempts) = busy(more);
@@ -555,7 +569,7 @@ fn doctor_calls_no_server_fit_that_gives_one_answer_to_whatever_it_is_asked() {
         "*2\r\n:1\r\n:5\r\n",
         "_\r\n",
     ] {
-        let url = server(|_, stream| Says::Once(says).to(stream));
+        let url = server(|_, stream| Says::Once(says.as_bytes()).to(stream));
         let told = rlock_words(["doctor"]).node(&url).finish().code(78);
         let told = told.stdout.join("\n");
         assert!(

@@ -4,6 +4,7 @@ use futures_util::stream;
 
 use super::client::Client;
 use super::rpc::{RangeRequest, RangeResponse, SortOrder, SortTarget};
+use crate::clock;
 use crate::lock::key::Key;
 use crate::store::{Fault, Page, Pages};
 
@@ -43,7 +44,9 @@ async fn page(
         keys_only: true,
         ..RangeRequest::default()
     };
-    let reply = client.ask(request).await?;
+    let limit = client.limit();
+    let reply = clock::until(clock::now() + limit, client.ask(request)).await;
+    let reply = reply.unwrap_or_else(|| Err(Fault::timeout(limit)))?;
     let visited = reply.kvs.len() as u64;
     let next = next_page(&from, &reply)?;
     let mut keys: Vec<Key> = reply

@@ -1,6 +1,7 @@
 //! Locks in etcd: in one line with `etcdctl lock`, with all that rlock does with a lock.
 
 mod failures;
+mod hostile;
 mod logins;
 mod waiting;
 
