@@ -116,7 +116,8 @@ impl Lock {
     }
 
     async fn until_touched(&self, place: &Place) -> Result<(), Fault> {
-        let from = place.created.saturating_add(1);
+        // An older revision may be compacted, and a watch from there is refused.
+        let from = self.state().seen.saturating_add(1);
         let mut watch = self.client.watch(&place.key, from).await?;
         loop {
             let answer = heard(&mut watch).await?;

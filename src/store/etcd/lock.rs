@@ -69,6 +69,8 @@ pub(super) struct State {
     pub(super) gone: Option<(Token, Fault)>,
     /// Number of broken connections that were told.
     pub(super) breaks: u64,
+    /// The revision at which the entry was last seen.
+    pub(super) seen: i64,
     /// Time before the lease of the entry was last extended.
     pub(super) extended: Option<Instant>,
     /// The task that waits in the line at the place.
@@ -293,7 +295,7 @@ impl Lock {
             earlier.abort();
         }
         state.place = Some(place.clone());
-        state.extended = Some(asked);
+        (state.seen, state.extended) = (revision, Some(asked));
         drop(state);
         Ok((place, until, ahead, fence_of(revision)))
     }
@@ -450,6 +452,7 @@ impl Lock {
             };
             let created = own.kv.create_revision;
             let ahead = first_before(others, created);
+            self.state().seen = after.revision;
             return Ok(Proof::Ours {
                 until: end(term, asked, alive.ttl)?,
                 own: Box::new(own),

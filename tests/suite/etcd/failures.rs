@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{ALONE, HOLD, etcdctl_lock, is_clean, wait_for_entries, witnessed};
+use super::{ALONE, HOLD, calls, etcdctl_lock, is_clean, wait_for_entries, witnessed};
 use crate::support::{Delay, Etcd, Proxy, eventually, rlock, skipped};
 
 /// A lease that is short, and longer than an election.
@@ -19,7 +19,7 @@ const TTL: [&str; 2] = ["--ttl", "6s"];
 const HOLD_WELL: &str = "echo ready; read line; true";
 
 /// A command that has the witness locked as long as it can run.
-const STAYS: &str = r#"exec flock "$WITNESS" sh -c 'echo ready; sleep 60'"#;
+pub(super) const STAYS: &str = r#"exec flock "$WITNESS" sh -c 'echo ready; sleep 60'"#;
 
 #[test]
 fn a_leader_that_hangs_or_dies_costs_no_command() {
@@ -95,6 +95,73 @@ fn without_a_quorum_the_command_is_dead_before_the_lock_passes_on() {
     etcd.come_back(leader);
     etcd.come_back(other);
     next.finish().code(0);
+}
+
+/// A member goes on serving its clients when it is cut off from the others.
+#[test]
+fn a_member_that_is_cut_off_has_no_command_when_the_lock_passes_on() {
+    let Some(etcd) = Etcd::apart(3) else { return };
+    let leader = etcd.leader();
+    for member in [leader, (leader + 1) % 3] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let job = witnessed(&etcd.url_of(member), dir.path());
+        let job = job.args(["--ttl", "4s"]).hold(STAYS);
+        // A client of that member that knows the others too.
+        let mut other = loop {
+            let asked = || calls(&etcd, member, "LeaseGrant");
+            let before = asked();
+            let other = rlock("other").node(&etcd.url()).args(["--ttl", "12s"]);
+            let other = other.hold("echo ready; read line; echo ran");
+            if asked() > before {
+                break other;
+            }
+        };
+        let others = [1, 2].map(|next| etcd.endpoint((member + next) % 3));
+        let next = witnessed(&format!("etcd://{}", others.join(",")), dir.path());
+        let next = next.args(["--", "sh", "-c", ALONE, "next"]).spawn();
+        wait_for_entries(&etcd, 2);
+        etcd.cut_off(member);
+        next.finish().code(0);
+        job.finish().code(79);
+        assert!(other.is_running());
+        etcd.mend();
+        drop(other.stdin.take());
+        other.finish().code(0).printed(&["ready", "ran"]);
+        etcd.settle();
+        eventually("nothing is left", || is_clean(&etcd));
+    }
+}
+
+/// etcd forgets old revisions. A watch that begins there is refused.
+#[test]
+fn a_log_that_is_compacted_costs_no_waiter_its_turn_and_no_holder_its_warning() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let compact = |etcd: &Etcd| {
+        let put = etcd.ctl(&["put", "x", "y", "--write-out=fields"]);
+        let revision = put.lines().find(|line| line.starts_with("\"Revision\""));
+        let revision = revision.and_then(|line| line.rsplit(' ').next());
+        etcd.ctl(&["compact", revision.expect("a revision")]);
+    };
+    let long = || rlock("job").node(&etcd.url()).args(["--ttl", "5m"]);
+    let holder = long().hold(HOLD);
+    let words = ["--", "sh", "-c", "echo ready; sleep 60"];
+    let mut waiter = long().args(words).spawn();
+    wait_for_entries(&etcd, 2);
+    compact(&etcd);
+    // It begins its watch anew.
+    etcd.kill(0);
+    etcd.come_back(0);
+    etcd.settle();
+    compact(&etcd);
+    drop(holder);
+    waiter.wait_for("ready");
+    let watches = || calls(&etcd, 0, "Watch");
+    let before = watches();
+    eventually("the holder listens", || watches() > before);
+    etcd.ctl(&["del", "--prefix", "job/"]);
+    waiter.finish().code(79).within(Duration::from_secs(10));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod failures;
 mod hostile;
 mod logins;
+mod nested;
 mod waiting;
 
 use std::io::{Read as _, Write as _};
@@ -371,8 +372,13 @@ const LONG: [&str; 2] = ["--ttl", "5m"];
 #[test]
 fn the_guard_gives_the_lock_back_when_rlock_is_killed() {
     let Some(etcd) = Etcd::start(1) else { return };
-    let job = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
+    let dir = tempfile::tempdir().expect("a directory");
+    let job = witnessed(&etcd.url(), dir.path()).args(LONG);
+    let job = job.hold(failures::STAYS);
+    let mut next = etcdctl_lock(&etcd, dir.path(), "job", ALONE, "next");
+    wait_for_entries(&etcd, 2);
     job.signal(Signal::SIGKILL);
+    assert!(next.wait().expect("its end").success(), "both ran");
     eventually("nothing is left", || is_clean(&etcd));
     drop(job);
     // So it is with a waiter, whose place would keep others out.
@@ -388,10 +394,10 @@ fn the_guard_gives_the_lock_back_when_rlock_is_killed() {
     drop(job);
 }
 
-/// Returns how many calls of this name the only member has begun.
-fn calls(etcd: &Etcd, name: &str) -> u64 {
+/// Returns how many calls of this name the member has begun.
+fn calls(etcd: &Etcd, member: usize, name: &str) -> u64 {
     let mut page = String::new();
-    let mut stream = TcpStream::connect(etcd.endpoint(0)).expect("etcd");
+    let mut stream = TcpStream::connect(etcd.endpoint(member)).expect("etcd");
     write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
     stream.read_to_string(&mut page).expect("a page");
     let name = format!("grpc_method=\"{name}\"");
@@ -408,7 +414,7 @@ fn a_waiter_has_one_watch_and_a_keepalive_each_third_of_its_ttl() {
     let job = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
     // Its own watch is there.
     std::thread::sleep(Duration::from_millis(1500));
-    let seen = || ["Watch", "LeaseKeepAlive"].map(|name| calls(&etcd, name));
+    let seen = || ["Watch", "LeaseKeepAlive"].map(|name| calls(&etcd, 0, name));
     let before = seen();
     let waits = ["--ttl", "3s", "--wait", "9s"];
     let waiter = rlock("job").node(&etcd.url()).args(waits).sh("true");
