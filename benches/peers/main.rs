@@ -10,6 +10,7 @@
 
 mod alone;
 mod bill;
+mod consensus;
 mod figures;
 mod peer;
 mod plot;
@@ -33,7 +34,7 @@ const SERVERS: usize = 5;
 
 type Measure = fn(&World) -> Result<Vec<Section>>;
 
-const MEASURES: [(&str, Measure); 7] = [
+const MEASURES: [(&str, Measure); 9] = [
     ("start", alone::start),
     ("five", alone::five),
     ("hand-over", waiting::hand_over),
@@ -41,6 +42,8 @@ const MEASURES: [(&str, Measure); 7] = [
     ("memory", alone::memory),
     ("waiting", bill::waiting),
     ("asking", bill::asking),
+    ("etcd", consensus::etcd),
+    ("zookeeper", consensus::zookeeper),
 ];
 
 fn main() -> Result<()> {

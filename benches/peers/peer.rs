@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use testkit::measure::locker::{Etcdctl, KEY, Locker, RlockRun};
+use testkit::measure::locker::{KEY, Locker, OnEtcd, RlockRun};
 use testkit::program::{clean, first_line};
 use testkit::{Server, processes};
 
@@ -17,7 +17,7 @@ use crate::RLOCK;
 const INSTALLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/.installed");
 
 /// Directory of the wrappers.
-const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
+pub(crate) const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Peer {
@@ -183,8 +183,8 @@ impl Peer {
             .into_owned();
         let (argv, line) = match self {
             Self::Rlock => return Ok(Box::new(RlockRun::on(RLOCK, one)?)),
-            Self::Etcdctl => return Ok(Box::new(Etcdctl::on_disk(&world.dir)?)),
-            Self::EtcdctlInMemory => return Ok(Box::new(Etcdctl::in_memory()?)),
+            Self::Etcdctl => return Ok(Box::new(OnEtcd::on_disk(&world.dir)?)),
+            Self::EtcdctlInMemory => return Ok(Box::new(OnEtcd::in_memory()?)),
             Self::Floor => (self.on(world, one, KEY), Line::None),
             Self::Shell => (self.on(world, one, KEY), Line::Sleeps),
             Self::RedisPy | Self::NodeRedlock => {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use testkit::Server;
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::contender::Times;
-use testkit::measure::locker::{self, Etcdctl, Locker, RlockRun};
+use testkit::measure::locker::{self, Locker, OnEtcd, RlockRun};
 use testkit::measure::machine;
 use testkit::measure::table::{aligned, millis};
 use testkit::witness;
@@ -63,8 +63,8 @@ fn hand_overs(place: Place, batches: usize, etcd: bool) -> Result<()> {
         std::slice::from_ref(&server),
     )?)];
     if etcd {
-        lockers.push(Box::new(Etcdctl::on_disk(place.dir)?));
-        lockers.push(Box::new(Etcdctl::in_memory()?));
+        lockers.push(Box::new(OnEtcd::on_disk(place.dir)?));
+        lockers.push(Box::new(OnEtcd::in_memory()?));
     }
     let mut gaps: Vec<Vec<Duration>> = vec![Vec::new(); lockers.len()];
     for _ in 0..batches {

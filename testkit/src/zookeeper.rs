@@ -214,6 +214,38 @@ impl Drop for ZooKeeper {
     }
 }
 
+/// Returns a Python that has kazoo; `None` if it is not installed, which is printed.
+pub fn kazoo() -> Option<Command> {
+    let is_there = clean(PYTHON)
+        .args(["-c", "import kazoo"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_there {
+        skipped("Debian's python3-kazoo is not installed");
+    }
+    is_there.then(|| clean(PYTHON))
+}
+
+/// Returns a Java that has Curator, for a file of source; `None` if it is not installed, which is
+/// printed.
+pub fn curator() -> Option<Command> {
+    let is_there = CURATOR.iter().all(|jar| Path::new(jar).exists())
+        && clean("javac")
+            .arg("-version")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok();
+    if !is_there {
+        skipped("Debian's libcurator-recipes-java, libguava-java and a JDK are not installed");
+    }
+    is_there.then(|| {
+        let mut java = clean("java");
+        java.args(["-cp", &CURATOR.join(":")]);
+        java
+    })
+}
+
 /// A client of kazoo or Curator, with a session of its own.
 pub struct Peer {
     process: Child,
@@ -227,39 +259,15 @@ impl Peer {
     /// Starts a client of kazoo for these hosts, whose session has this timeout; `None` if kazoo is
     /// not installed.
     pub fn kazoo(hosts: &str, timeout: Duration) -> Option<Self> {
-        let is_there = clean(PYTHON)
-            .args(["-c", "import kazoo"])
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-        if !is_there {
-            skipped("Debian's python3-kazoo is not installed");
-            return None;
-        }
-        let mut program = clean(PYTHON);
+        let mut program = kazoo()?;
         program.arg(source("kazoo_client.py"));
         Some(Self::start(program, hosts, timeout))
     }
 
     /// The same of Curator.
     pub fn curator(hosts: &str, timeout: Duration) -> Option<Self> {
-        let is_there = CURATOR.iter().all(|jar| Path::new(jar).exists())
-            && clean("javac")
-                .arg("-version")
-                .stdout(Stdio::null())
-                .status()
-                .is_ok();
-        if !is_there {
-            skipped("Debian's libcurator-recipes-java, libguava-java and a JDK are not installed");
-            return None;
-        }
-        let mut program = clean("java");
-        program.args([
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            "-cp",
-            &CURATOR.join(":"),
-        ]);
+        let mut program = curator()?;
+        program.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         program.arg(source("Curator.java"));
         Some(Self::start(program, hosts, timeout))
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail, ensure};
 use rlock::lock::key::Key;
@@ -9,7 +10,7 @@ use rlock::store::redis::names::{Derived, Names};
 
 use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};
-use crate::{Port, Server, until};
+use crate::{Port, Server, ZooKeeper, until};
 
 /// Key of the lock.
 pub const KEY: &str = "queue";
@@ -125,9 +126,16 @@ impl Locker for RlockRun {
     }
 }
 
-/// `etcdctl lock` on an etcd that is killed on drop.
-pub struct Etcdctl {
+/// A program whose lock is in an etcd.
+pub struct OnEtcd {
     name: &'static str,
+    etcd: Rc<OneEtcd>,
+    /// The rlock that takes it, in place of `etcdctl lock`.
+    rlock: Option<String>,
+}
+
+/// An etcd of one member, which is killed on drop.
+struct OneEtcd {
     etcd: Child,
     /// The port for clients, and that for other members.
     ports: [Port; 2],
@@ -139,20 +147,37 @@ pub fn etcd_is_there() -> bool {
     first_line("etcd", &["--version"]).is_ok() && first_line("etcdctl", &["version"]).is_ok()
 }
 
-impl Etcdctl {
-    /// Starts one member with its data in `dir`, on disk: each change waits for an fsync.
+impl OnEtcd {
+    /// Returns `etcdctl lock` on a member with its data in `dir`, on disk: each change waits for an
+    /// fsync.
     pub fn on_disk(dir: &Path) -> Result<Self> {
         Self::start("etcdctl lock", dir)
     }
 
-    /// Starts one member with its data in memory, where an fsync costs nothing.
+    /// The same with its data in memory, where an fsync costs nothing.
     pub fn in_memory() -> Result<Self> {
         Self::start("etcdctl lock, in /dev/shm", Path::new(IN_MEMORY))
     }
 
+    /// Returns `rlock run` of the binary `program` on the same member.
+    pub fn rlock(&self, program: &str) -> Self {
+        Self {
+            name: "rlock run",
+            etcd: Rc::clone(&self.etcd),
+            rlock: Some(program.to_owned()),
+        }
+    }
+
     fn start(name: &'static str, dir: &Path) -> Result<Self> {
+        let (etcd, rlock) = (Rc::new(OneEtcd::start(dir)?), None);
+        Ok(Self { name, etcd, rlock })
+    }
+}
+
+impl OneEtcd {
+    fn start(dir: &Path) -> Result<Self> {
         for (client, peer) in Port::choices().zip(Port::choices()) {
-            let mut etcd = Self::launch(name, dir, [client?, peer?])?;
+            let mut etcd = Self::launch(dir, [client?, peer?])?;
             if until("etcd serves", || etcd.is_up())? {
                 return Ok(etcd);
             }
@@ -160,7 +185,7 @@ impl Etcdctl {
         bail!("etcd did not start on any port")
     }
 
-    fn launch(name: &'static str, dir: &Path, ports: [Port; 2]) -> Result<Self> {
+    fn launch(dir: &Path, ports: [Port; 2]) -> Result<Self> {
         let data = tempfile::tempdir_in(dir)?;
         let [endpoint, peer] = ports.each_ref().map(url);
         let mut etcd = clean("etcd");
@@ -181,7 +206,6 @@ impl Etcdctl {
         ]);
         let etcd = etcd.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Self {
-            name,
             etcd,
             ports,
             _data: data,
@@ -227,28 +251,75 @@ impl Etcdctl {
     }
 }
 
-impl Locker for Etcdctl {
+impl Locker for OnEtcd {
     fn name(&self) -> &'static str {
         self.name
     }
 
     fn command(&self) -> Command {
-        let mut command = self.etcdctl();
+        if let Some(rlock) = &self.rlock {
+            return plain_run(rlock, &url(&self.etcd.ports[0]).replace("http", "etcd"));
+        }
+        let mut command = self.etcd.etcdctl();
         command.args(["lock", KEY]);
         command
     }
 
     fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
-        Ok(self.keys()? > number)
+        Ok(self.etcd.keys()? > number)
     }
 }
 
-impl Drop for Etcdctl {
+impl Drop for OneEtcd {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.etcd.kill();
         let _ = self.etcd.wait();
     }
+}
+
+/// `rlock run` on a ZooKeeper.
+pub struct OnZooKeeper {
+    program: String,
+    server: Rc<ZooKeeper>,
+}
+
+impl OnZooKeeper {
+    /// Nodes that an rlock makes for its place in the line.
+    const NODES: usize = 3;
+
+    /// Makes one of the binary `program`. The server must answer `mntr`.
+    pub fn rlock(program: &str, server: &Rc<ZooKeeper>) -> Self {
+        Self {
+            program: program.to_owned(),
+            server: Rc::clone(server),
+        }
+    }
+}
+
+impl Locker for OnZooKeeper {
+    fn name(&self) -> &'static str {
+        "rlock run"
+    }
+
+    fn command(&self) -> Command {
+        plain_run(&self.program, &self.server.url())
+    }
+
+    fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
+        let told = self.server.told("mntr");
+        let mut lines = told.lines();
+        let count = lines.find_map(|line| line.strip_prefix("zk_ephemerals_count"));
+        let count: usize = count.context("no mntr")?.trim().parse()?;
+        Ok(count >= Self::NODES * (number + 1))
+    }
+}
+
+/// Returns `rlock run` at a node, up to the command.
+fn plain_run(program: &str, node: &str) -> Command {
+    let mut command = clean(program);
+    command.args(["run", "--key", KEY, "--node", node, "--"]);
+    command
 }
 
 fn url(port: &Port) -> String {
