@@ -6,10 +6,10 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::processes::{self, signal};
 use crate::program::clean;
 use crate::{Certificates, Delay, Port, Proxy, eventually, skipped};
 
@@ -369,22 +369,19 @@ impl Etcd {
         found.expect("a leader")
     }
 
-    fn signal(&self, member: usize, which: Signal) {
-        let process = self.members[member]
-            .process
-            .as_ref()
-            .expect("a member that runs");
-        kill(Pid::from_raw(process.id().cast_signed()), which).expect("a signal");
+    fn pid(&self, member: usize) -> i32 {
+        let process = self.members[member].process.as_ref();
+        process.expect("a member that runs").id().cast_signed()
     }
 
     /// Stops a member (SIGSTOP): the kernel still accepts connections.
     pub fn freeze(&self, member: usize) {
-        self.signal(member, Signal::SIGSTOP);
+        processes::freeze(self.pid(member));
     }
 
     /// Continues a member.
     pub fn thaw(&self, member: usize) {
-        self.signal(member, Signal::SIGCONT);
+        signal(self.pid(member), Signal::SIGCONT);
     }
 
     /// Cuts the lines between a member and the others. Clients still reach it.

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::wait::until;
+use crate::wait::{eventually, until};
 
 /// Whether `pid` can still run; a zombie cannot.
 pub fn alive(pid: i32) -> bool {
@@ -36,6 +36,22 @@ pub fn is_killed(pid: i32) -> bool {
 /// Returns the letter for the state of `pid`, as in proc(5): T for stopped.
 pub fn state(pid: i32) -> Option<char> {
     stat(pid).first().and_then(|field| field.chars().next())
+}
+
+/// Stops `pid` (SIGSTOP), and waits until none of its threads runs: the kernel stops each by itself.
+pub fn freeze(pid: i32) {
+    signal(pid, Signal::SIGSTOP);
+    let is_stopped = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
+        state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+    };
+    eventually("all threads are stopped", || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+        threads.flatten().flatten().all(is_stopped)
+    });
 }
 
 /// Returns the parent of `pid`.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::processes::signal;
+use crate::processes::{self, signal};
 use crate::program::{clean, compile, source};
 use crate::{Certificates, Port, eventually, skipped, unignore_signals};
 
@@ -213,7 +213,7 @@ impl Server {
     /// Stops the server (SIGSTOP): the kernel still accepts connections, and no request is
     /// answered.
     pub fn freeze(&self) {
-        signal(self.pid(), Signal::SIGSTOP);
+        processes::freeze(self.pid());
     }
 
     /// Continues the server (SIGCONT).

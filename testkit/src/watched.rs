@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::processes::signal;
+use crate::processes::{self, signal};
 use crate::program::clean;
 use crate::wait::eventually_within;
 use crate::{Certificates, LIMIT, Port, Server, eventually, now};
@@ -310,7 +310,7 @@ impl Sentinel {
 
     /// Stops it (SIGSTOP).
     pub fn freeze(&self) {
-        signal(self.process.id().cast_signed(), Signal::SIGSTOP);
+        processes::freeze(self.process.id().cast_signed());
     }
 
     /// Continues it (SIGCONT).

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::processes::signal;
+use crate::processes::{self, signal};
 use crate::program::{clean, source};
 use crate::wait::LIMIT;
 use crate::{Port, eventually, skipped, unignore_signals};
@@ -165,7 +165,7 @@ impl ZooKeeper {
 
     /// Stops the server (SIGSTOP).
     pub fn freeze(&self) {
-        signal(self.process.id().cast_signed(), Signal::SIGSTOP);
+        processes::freeze(self.process.id().cast_signed());
     }
 
     /// Continues the server (SIGCONT).
