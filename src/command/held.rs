@@ -241,7 +241,7 @@ impl<'a> Claimed<'a> {
             token: self.lock.token,
             fence: self.known_fence(args.fence, &looks)?,
             term: schedule.term(),
-            index: Some(entry.seat.index),
+            index: entry.seat.index,
             mode: entry.mode().unwrap_or_default(),
             raises_counter: false,
             heal: None,

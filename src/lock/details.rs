@@ -97,6 +97,9 @@ pub struct Details {
     /// Whether the lock is parked. The first word of its value says so.
     #[serde(skip)]
     pub parked: bool,
+    /// Whether the lock has the form of another client's. The type of its key says so.
+    #[serde(skip)]
+    pub has_other_form: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -164,6 +167,7 @@ impl Default for Details {
             n: 0,
             v: 0,
             parked: false,
+            has_other_form: false,
         }
     }
 }

@@ -51,7 +51,7 @@ impl Claim {
             token: self.token,
             fence,
             term: self.term,
-            index: Some(self.index),
+            index: self.index,
             mode: self.details.mode,
             raises_counter: false,
             heal: None,
@@ -100,6 +100,7 @@ impl Claim {
             value: self.details.parked(self.token, parking.span),
             ttl: self.term.ttl().max(parking.span),
             parks_tombstone: parking.parks_tombstone,
+            index: self.index,
         });
         let success = remains.once.map(|life| life.max(SUCCESS_LIFE));
         let own = remains.run.as_ref().map(|run| {
@@ -136,8 +137,8 @@ pub struct Keep {
     pub fence: Fence,
     /// Expiry that the node is told, and how much of it counts.
     pub term: Term,
-    /// The index of the member's place, 0 without slots; `None`: any.
-    pub index: Option<u16>,
+    /// The index of the member's place, 0 without slots.
+    pub index: u16,
     /// The kind of the lock.
     pub mode: Mode,
     /// Whether it is of no use unless it raises the counter.
@@ -216,6 +217,8 @@ pub struct Parked {
     pub ttl: Duration,
     /// Whether it takes a tombstone's place too.
     pub parks_tombstone: bool,
+    /// The index of the member's place, 0 without slots.
+    pub index: u16,
 }
 
 /// The fate of a waiter's place when its lock is released or an attempt given up.

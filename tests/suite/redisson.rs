@@ -317,3 +317,22 @@ fn what_it_cannot_be_combined_with_is_refused_before_a_server_is_asked() {
         .code(64)
         .said(&["--as redisson", "server"]);
 }
+
+#[test]
+fn renew_sets_a_lock_again_in_the_form_that_it_had() {
+    let nodes = Nodes::start(3);
+    let token = rlock_words(["acquire", "-k", "job", "--as", "redisson"])
+        .args(["--ttl", "1m", "--restart-guard", "off"])
+        .node(&nodes.url())
+        .finish()
+        .code(0)
+        .stdout
+        .remove(0);
+    nodes[1].cli(&["DEL", "job"]);
+    rlock_words(["renew", "-k", "job", "--token", &token])
+        .node(&nodes.url())
+        .finish()
+        .code(0);
+    assert!(!takes(&nodes[1], LOCK));
+    assert_eq!(nodes[1].cli(&["TYPE", "job"]), "hash");
+}

@@ -89,7 +89,7 @@ pub async fn acquire(client: Client, steps: Steps) -> Outcome {
         for (((_, token, fence), slot), nodes) in
             grants.iter().copied().zip(&slots).zip(client.open())
         {
-            let index = Some(slot.unwrap_or_default());
+            let index = slot.unwrap_or_default();
             let (term, mode) = (schedule.term(), client.mode);
             let keep = Keep {
                 token,

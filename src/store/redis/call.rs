@@ -30,7 +30,7 @@ const ARGUMENTS: usize = 40;
 const ARGUMENTS_LENGTH: usize = 1024;
 
 /// One above the largest fence of a script. A number in Lua is exact below 2⁵³ only (`c + 1 == c`).
-const FENCE_LIMIT: u64 = 1 << 52;
+pub const FENCE_LIMIT: u64 = 1 << 52;
 
 /// The derived keys of `lock.lua`, in their order. An operation takes the first ones, as many as it
 /// reads: a server of a cluster that has only some of them refuses the call.
@@ -120,8 +120,7 @@ pub(super) fn in_queue(waiter: Option<&Waiter>) -> String {
     waiter.map_or_else(String::new, Waiter::to_string)
 }
 
-/// Returns the fence that a script is sent. No script has granted one above the limit, but a user can
-/// type it (`renew --fence`).
+/// Returns the fence that a script is sent. No script has granted one above the limit.
 pub(super) fn fence_sent(fence: Fence) -> u64 {
     fence.get().min(FENCE_LIMIT - 1)
 }
@@ -239,13 +238,15 @@ pub(super) fn give_back(names: &Names, release: &Release) -> Cmd {
         value,
         ttl,
         parks_tombstone,
+        index,
     }) = parked
     {
         command
             .arg(millis(*left))
             .arg(value)
             .arg(millis(*ttl))
-            .arg(flag(*parks_tombstone));
+            .arg(flag(*parks_tombstone))
+            .arg(index);
     }
     add_note(&mut command, note.as_ref());
     command

@@ -80,7 +80,7 @@ end
 
 -- renew: extends the lock if it is the token's. PEXPIRE, not SET: a server that is out of memory still does it.
 -- ARGV[2] token, [3] TTL in ms, [4] the holder's fence, [5] life of the fence counter in ms
--- ARGV[6] the index of the member's place, or empty: any
+-- ARGV[6] the index of the member's place
 -- {'renewed', counter} | {'broken', type, length, tombstone, PTTL} | {'absent', counter} | {'held', type, length, first KiB, PTTL}
 if OP == 'renew' and try('GETRANGE', KEY, 0, #ARGV[2]) == ARGV[2] .. ' ' then
   local count = try('GET', KEYS[2])
@@ -123,7 +123,7 @@ end
 -- ARGV[6] 'CAME WAITER' of a waiter with --supersede that goes on waiting, else empty
 -- Of 'park' also:
 -- ARGV[7] ms for which the lock stays, [8] the value in its place, [9] the expiry in ms that others must allow for
--- ARGV[10] '1' if a tombstone stays too
+-- ARGV[10] '1' if a tombstone stays too, [11] the index of the member's place
 -- Behind these what note() reads, or nothing
 -- {'released'} | {'absent'} | {'held', type, length, first KiB, PTTL}
 local is_ours = OP == 'release' and ARGV[2] ~= '' and try('GETRANGE', KEY, 0, #ARGV[2]) == ARGV[2] .. ' '
@@ -637,9 +637,10 @@ if OP == 'renew' then
   local token, fence = ARGV[2], ARGV[4]
   local seen = peek()
   if not seen then return {'absent', counter()} end
-  if marker(seen) then
+  -- A renewal of an exclusive lock has no members' keys.
+  if marker(seen) and LEASES then
     local index, number, value = member(token)
-    if not index or ARGV[6] ~= '' and ARGV[6] ~= index then return {'absent', counter()} end
+    if index ~= ARGV[6] then return {'absent', counter()} end
     if not is_of(value, token) then return {'broken', 'string', #value, value, seen[5]} end
     extend(token, ARGV[3])
     -- The members' own numbers stay when the counter moves on.
@@ -663,7 +664,7 @@ if OP == 'renew' then
 end
 
 if OP == 'release' or OP == 'park' then
-  local waiter, noted = ARGV[3], OP == 'park' and 11 or 7
+  local waiter, noted = ARGV[3], OP == 'park' and 12 or 7
 
   -- Ends or parks the token's lock, if it has it. Returns what give_up() does. A copy of the request, sent on another connection,
   -- finds what the first one left.
@@ -673,6 +674,11 @@ if OP == 'release' or OP == 'park' then
     if kind then
       sweep()
       index, fence, value = entry(token)
+    end
+    -- Another member's place is left: what stayed there would not be this one's.
+    if index and index ~= ARGV[11] then
+      local ended, left = give_up(token)
+      return ended, left, {'absent'}
     end
     if index and (ARGV[10] ~= '' or not is_of(value, 'broken ' .. token)) then
       local ends = now + ARGV[7]
@@ -729,7 +735,7 @@ if OP == 'release' or OP == 'park' then
   -- A waiter that goes on waiting at the head knows that it is its turn. Every other one is told. So it is where the lock is free
   -- already: free.lua has told no waiter.
   if released or waiter ~= '' or not seen then pass_on(seen, ARGV[4] ~= '' and knows and waiter or nil) end
-  return released and {'released'} or answer or {'absent'}
+  return answer or released and {'released'} or {'absent'}
 end
 
 -- heal: sets the holder's key again if it is gone, else extends it. A tombstone in its place is extended too: it keeps others out
@@ -855,6 +861,7 @@ end
 if OP == 'delete_foreign' then
   local seen = peek()
   if not seen then return {'absent'} end
+  if hashed then seen[2] = 'hash' end
   if seen[2] ~= ARGV[2] or seen[3] ~= tonumber(ARGV[3]) or seen[4] ~= ARGV[4] then return seen end
   call('UNLINK', KEY)
   offer()
@@ -884,7 +891,8 @@ end
 -- ARGV[2] number of waiters wanted, [3] most bytes of them
 -- ARGV[4] number of members wanted, [5] most bytes of them, [6] token of a member that is wanted first, or empty
 -- {seen, members, fence, {waiter, ticket, waiter, ticket, …}, more, record, unix time in ms}
---   seen is {'held', type, length, first KiB, PTTL} | {}, and of a marker one number more: how many members there are
+--   seen is {'held', type, length, first KiB, PTTL} | {}, and of a marker one number more: how many members there are. Of a lock in
+--     Redisson's form the type is 'hash'
 --   members is {token, ms left, entry, token, ms left, entry, …}
 --   fence is empty if there is none, more is 1 if not all waiters are returned
 --   record is empty if there is none
@@ -905,6 +913,7 @@ if OP == 'observe' then
   end
 
   local seen, members = peek(), {}
+  if hashed then seen[2] = 'hash' end
   if marker(seen) then
     local tokens = call('ZRANGEBYSCORE', LEASES, whole(now), '+inf')
     local space = tonumber(ARGV[5])

@@ -53,6 +53,7 @@ use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::redis::names::{Derived, Names};
 use crate::text::duration::millis;
+pub use call::FENCE_LIMIT;
 use call::{COUNTER, Call, FENCE_LIFE, Least, OF_MEMBERS, WITH_MEMBERS};
 use call::{fence_life, fence_sent, flag, in_queue, of_script, on_keys, on_lock};
 use error::{is_from_a_replica, is_subscribed_only};
@@ -186,8 +187,10 @@ impl RedisNode {
         command
             .arg(heal.details.mode.to_string())
             .arg(heal.details.n)
-            .arg(index.unwrap_or_default());
-        command.arg(flag(self.form == Form::Redisson));
+            .arg(index);
+        command.arg(flag(
+            self.form == Form::Redisson || heal.details.has_other_form,
+        ));
         self.renewal(
             *term,
             self.requests.set(self.call(command), None, None),
@@ -278,7 +281,6 @@ impl Node for RedisNode {
             return self.heal(keep, heal);
         }
         let (token, ttl) = (token.to_string(), millis(term.ttl()));
-        let index = index.map_or_else(String::new, |index| index.to_string());
         let mut command = on_keys(
             "renew",
             &self.names,
@@ -293,7 +295,7 @@ impl Node for RedisNode {
             .arg(ttl)
             .arg(fence_sent(*fence))
             .arg(fence_life(*term))
-            .arg(&index);
+            .arg(index);
         let mut least = if mode.has_members() {
             of_script(&KEEP_MEMBER, &self.names, &OF_MEMBERS)
         } else {

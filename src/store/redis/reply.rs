@@ -327,10 +327,16 @@ impl<'a> Peeked<'a> {
     }
 
     fn occupant(&self) -> Occupant {
-        let is_whole = self.is_string() && self.length == self.head.len() as u64;
+        // Of another client's hash no text is told.
+        let is_whole = self.length == self.head.len() as u64;
         let ours = is_whole.then(|| Occupant::read(self.head, self.ttl));
-        ours.flatten()
-            .unwrap_or_else(|| Occupant::new(OccupantKind::Foreign(self.described()), self.ttl))
+        let mut occupant = ours
+            .flatten()
+            .unwrap_or_else(|| Occupant::new(OccupantKind::Foreign(self.described()), self.ttl));
+        if let OccupantKind::Holder(_, details) = &mut occupant.who {
+            details.has_other_form = !self.is_string();
+        }
+        occupant
     }
 
     fn described(&self) -> String {

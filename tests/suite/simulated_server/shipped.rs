@@ -121,17 +121,28 @@ enum Leaves {
     /// A copy of an earlier one.
     Earlier,
     /// A member is parked.
-    Member { parks_tombstone: bool },
+    Member {
+        parks_tombstone: bool,
+        index: &'static str,
+    },
 }
 
 fn leaves() -> impl Strategy<Value = Leaves> {
-    (0..5usize, any::<bool>()).prop_map(|(which, parks_tombstone)| match which {
+    (0..5usize, any::<bool>(), index()).prop_map(|(which, parks_tombstone, index)| match which {
         0 => Leaves::Parked { parks_tombstone },
         1 => Leaves::Run,
         2 => Leaves::Success,
         3 => Leaves::Earlier,
-        _ => Leaves::Member { parks_tombstone },
+        _ => Leaves::Member {
+            parks_tombstone,
+            index,
+        },
     })
+}
+
+/// The index of a member's place.
+fn index() -> impl Strategy<Value = &'static str> {
+    select(vec!["0", "1", "2"])
 }
 
 /// A place among the members of a lock.
@@ -211,7 +222,7 @@ fn step() -> impl Strategy<Value = Step> {
         any::<bool>(),
     );
     let announce = (waiter.clone(), any::<bool>());
-    let renew = (token.clone(), fence(), select(vec!["", "0", "1", "2"]));
+    let renew = (token.clone(), fence(), index());
     let heal = (
         token.clone(),
         waiter.clone(),
@@ -425,7 +436,7 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             match script {
                 0 => eval(&KEEP, &[KEY], &[&name, TTLS[token]]),
                 1 => eval(&FREE, &[KEY], &[&name, "redisson_lock__channel:{job}"]),
-                2 => eval(&KEEP_MEMBER, &members, &[&name, TTLS[token], ""]),
+                2 => eval(&KEEP_MEMBER, &members, &[&name, TTLS[token], "1"]),
                 _ => eval(&FREE_MEMBER, &members, &[&name]),
             }
         }
@@ -440,10 +451,13 @@ fn request(step: &Step, start: i64) -> Option<(usize, Words)> {
             // A member may be parked so too, and the ends of members have one order.
             let parking = match leaves {
                 Leaves::Parked { parks_tombstone } => {
-                    vec![TTLS[token], &parked, LONG, flag(parks_tombstone)]
+                    vec![TTLS[token], &parked, LONG, flag(parks_tombstone), "0"]
                 }
-                Leaves::Member { parks_tombstone } => {
-                    vec![TTLS[token], &parked, TTLS[2], flag(parks_tombstone)]
+                Leaves::Member {
+                    parks_tombstone,
+                    index,
+                } => {
+                    vec![TTLS[token], &parked, TTLS[2], flag(parks_tombstone), index]
                 }
                 _ => vec![],
             };

@@ -71,7 +71,7 @@ async fn release(node: &RedisNode, claim: &Claim) -> ReleaseReply {
 
 fn renewal(claim: &Claim, fence: Fence, index: u16) -> Keep {
     Keep {
-        index: Some(index),
+        index,
         ..claim.renewal(fence)
     }
 }
@@ -79,7 +79,7 @@ fn renewal(claim: &Claim, fence: Fence, index: u16) -> Keep {
 /// The healing of a holder that was told this counter.
 fn told(claim: &Claim, fence: Fence, index: u16, counter: Option<u64>) -> Keep {
     Keep {
-        index: Some(index),
+        index,
         ..claim.healing(fence, counter)
     }
 }
@@ -248,14 +248,15 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
     });
 }
 
-/// Sets the members' ends as if the lock had just come from a server whose clock is 20 s behind.
-/// MIGRATE takes them along as they are, and each key's TTL as the ms that it has left.
-fn moved_from_a_clock_behind(host: &Host, members: [&Claim; 2]) {
+/// Moves the members' ends by so many ms. With -20,000 it is as if the lock had just come from a
+/// server whose clock is 20 s behind: MIGRATE takes the ends along as they are, and each key's TTL
+/// as the ms that it has left.
+fn move_ends(host: &Host, members: &[&Claim], by: i64) {
     let leases = derived(Derived::Leases);
-    for token in members.map(|claim| claim.token.to_string()) {
+    for token in members.iter().map(|claim| claim.token.to_string()) {
         let score = host.by_hand(&["ZSCORE", &leases, &token]);
-        let end: u64 = score.lines().last().unwrap().parse().unwrap();
-        host.by_hand(&["ZADD", &leases, &(end - 20_000).to_string(), &token]);
+        let end: i64 = score.lines().last().unwrap().parse().unwrap();
+        host.by_hand(&["ZADD", &leases, &(end + by).to_string(), &token]);
     }
 }
 
@@ -270,7 +271,7 @@ fn members_that_moved_to_a_clock_ahead_end_when_they_would_have_ended() {
             let (fence, index) = grant(&node, &one).await;
             grant(&node, &two).await;
             pass(15_000).await;
-            moved_from_a_clock_behind(&host, [&one, &two]);
+            move_ends(&host, &[&one, &two], -20_000);
             assert!(!is_granted(&node, &slot(1)).await, "both are held");
             for _ in 0..3 {
                 if flushed {
@@ -288,6 +289,31 @@ fn members_that_moved_to_a_clock_ahead_end_when_they_would_have_ended() {
             pass(4).await;
             assert_eq!(grant(&node, &slot(2)).await.1, 2, "two's place");
             assert_eq!(host.get("job").unwrap().1, 30_000, "its last member");
+        });
+    }
+}
+
+/// With and without the script.
+#[test]
+fn the_lock_ends_with_its_last_member_when_the_clock_was_set_back() {
+    for flushed in [false, true] {
+        virtual_time::run(async move {
+            let host = Host::new();
+            let node = host.node();
+            let member = slot(1);
+            let (fence, index) = grant(&node, &member).await;
+            // What was written by a clock that was 20 s ahead.
+            move_ends(&host, &[&member], 20_000);
+            let derived = [Derived::Leases, Derived::Holders].map(derived);
+            for key in ["job".to_owned()].iter().chain(&derived) {
+                host.by_hand(&["PEXPIRE", key, "50000"]);
+            }
+            if flushed {
+                host.by_hand(&["SCRIPT", "FLUSH"]);
+            }
+            let renewed = node.keep(&renewal(&member, fence, index)).await;
+            assert!(matches!(renewed, Renewal::Renewed(..)), "{renewed:?}");
+            assert_eq!(host.get("job").unwrap().1, 30_000);
         });
     }
 }
@@ -342,6 +368,23 @@ fn a_member_is_renewed_at_its_own_slot_only() {
             node.keep(&renewal(&member, fence, 2)).await,
             Renewal::NotOurs(..)
         ));
+    });
+}
+
+#[test]
+fn an_exclusive_renewal_that_meets_members_finds_the_lock_taken_over() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        let (writer, slot) = (wants(Mode::Exclusive, 0), slot(1));
+        let (fence, _) = grant(&node, &writer).await;
+        host.by_hand(&["DEL", "job"]);
+        grant(&node, &slot).await;
+        let kept = node.keep(&writer.renewal(fence)).await;
+        assert!(
+            matches!(kept, Renewal::NotOurs(Revoked::TakenOver, _, Some(_))),
+            "{kept:?}"
+        );
     });
 }
 

@@ -65,7 +65,7 @@ fn renew(claim: &Claim, fence: Fence) -> Keep {
         token: claim.token,
         fence,
         term: term(),
-        index: Some(0),
+        index: 0,
         mode: Mode::Exclusive,
         raises_counter: false,
         heal: None,

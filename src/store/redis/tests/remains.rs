@@ -234,6 +234,30 @@ fn a_parked_member_keeps_its_place_and_shortens_no_other() {
 }
 
 #[test]
+fn a_member_at_another_slot_leaves_it_and_parks_nothing_there() {
+    virtual_time::run(async {
+        let host = Host::new();
+        let node = host.node();
+        // The majority has granted the second slot, and this node the first one.
+        let claim = Claim {
+            index: 2,
+            ..claim_of(Mode::Slots(2))
+        };
+        let first = Claim {
+            index: 1,
+            ..claim.clone()
+        };
+        grant(&node, &first).await;
+        let reply = release(&node, &claim, parking(false)).await;
+        assert!(
+            matches!(reply, ReleaseReply::NotOurs(Revoked::Missing)),
+            "{reply:?}"
+        );
+        assert!(look(&node).await.holders.is_empty());
+    });
+}
+
+#[test]
 fn a_tombstone_is_parked_after_a_loss_only() {
     for mode in KINDS {
         for (parks_tombstone, stays) in [(false, false), (true, true)] {
@@ -254,6 +278,35 @@ fn a_tombstone_is_parked_after_a_loss_only() {
                     "{mode}"
                 );
                 assert_eq!(seen.holders.is_empty(), !stays, "{mode}");
+            });
+        }
+    }
+}
+
+/// With and without the script.
+#[test]
+fn a_member_is_renewed_broken_and_parked_without_memory() {
+    for mode in [Mode::Shared, Mode::Slots(2)] {
+        for flushed in [false, true] {
+            virtual_time::run(async {
+                let (host, claim) = (Host::new(), claim_of(mode));
+                let node = host.node();
+                let fence = grant(&node, &claim).await;
+                tokio::time::sleep(TTL / 2).await;
+                if flushed {
+                    host.by_hand(&["SCRIPT", "FLUSH"]);
+                }
+                host.memory().set_out_of_memory(true);
+                let renewed = node.keep(&claim.renewal(fence)).await;
+                assert!(matches!(renewed, Renewal::Renewed(..)), "{renewed:?}");
+                assert_eq!(host.get("job").unwrap().1, 30_000, "{mode}");
+                let tombstone = claim.details.tombstone(claim.token, "me".into());
+                let broken = node.take_away(TakeAway::Tombstone(claim.token, &tombstone));
+                assert!(matches!(broken.await, Ok(None)), "{mode}");
+                let reply = release(&node, &claim, parking(true)).await;
+                assert!(matches!(reply, ReleaseReply::Released), "{mode}");
+                let seen = look(&node).await;
+                assert!(seen.occupant().is_some_and(Occupant::is_parked), "{mode}");
             });
         }
     }

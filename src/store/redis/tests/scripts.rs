@@ -57,7 +57,7 @@ fn renew_of(digit: u8, fence: u64) -> Keep {
         token: token(digit),
         fence: Fence::new(fence).unwrap(),
         term: term(),
-        index: Some(0),
+        index: 0,
         mode: Mode::Exclusive,
         raises_counter: false,
         heal: None,
