@@ -225,6 +225,12 @@ impl<'a> Claimed<'a> {
         args: &RenewArgs,
         fit: impl Fn(Duration) -> Result<Schedule, Failure>,
     ) -> Result<Outcome, Failure> {
+        let largest = self.lock.reach.store.largest_fence();
+        if let Some(fence) = args.fence.filter(|fence| fence.get() > largest) {
+            return Err(self.usage(format!(
+                "--fence {fence} is above {largest}, the largest here"
+            )));
+        }
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
         let entry = self.held(&looks)?;
@@ -305,10 +311,13 @@ impl<'a> Claimed<'a> {
         let looks = self.observe(self.tells_whose()).await?;
         self.refuse_inside(&looks)?;
         self.refuse_run(&looks)?;
-        if looks.census().is_held_by(*token).is_none() {
+        let census = looks.census();
+        if census.is_held_by(*token).is_none() {
             // A node that hangs executes it when it resumes. Another node timeout is not spent on
-            // its reply.
-            outside::release(&self.nodes, *token, None, WRITING).await;
+            // its reply. Where no node has told that the lock is no run's, nothing is changed.
+            if census.entry(*token).is_some() {
+                outside::release(&self.nodes, *token, None, WRITING).await;
+            }
             return Err(self.not_the_holder(&looks));
         }
         let count = outside::release(&self.nodes, *token, None, reach.limit).await;

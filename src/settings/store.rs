@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Sources, config, credentials, strange_variables, usage};
 use crate::cli::{CopyArgs, NodeArgs};
 use crate::exit::{Failure, Outcome};
+use crate::lock::fence::Fence;
 use crate::lock::key::Key;
 use crate::store::address::{Address, has_scheme, joined};
 #[cfg(feature = "etcd")]
@@ -172,6 +173,15 @@ impl StoreConfig {
             _ => Ok(()),
         };
         checked.map_err(|why| Failure::about(key, Outcome::Usage, format!("the name {why}")))
+    }
+
+    /// Returns the largest fence of a lock there.
+    pub fn largest_fence(&self) -> u64 {
+        if matches!(self, Self::Servers(_)) {
+            redis::FENCE_LIMIT - 1
+        } else {
+            Fence::LIMIT - 1
+        }
     }
 
     /// Whether the store has the feature.

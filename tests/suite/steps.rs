@@ -197,6 +197,56 @@ fn a_renewal_carries_the_fence_and_no_other_one() {
 }
 
 #[test]
+fn a_fence_that_no_server_can_have_is_64_though_the_counter_was_lost() {
+    let server = Server::start();
+    let node = server.url();
+    let token = acquired(&node);
+    let counter = "rlock:fence:{job}:job";
+    server.cli(&["DEL", counter]);
+    with(&token, "renew", &node)
+        .args(["--fence", "4503599627370496"])
+        .finish()
+        .code(64)
+        .said(&["--fence 4503599627370496 is above 4503599627370495"]);
+    assert_eq!(server.cli(&["EXISTS", counter]), "0");
+}
+
+#[test]
+fn a_renewal_extends_no_member_at_another_ones_slot() {
+    let (servers, nodes) = three();
+    let token = step("acquire", &nodes)
+        .args(["--ttl", "1m", "--restart-guard", "off", "--slots", "2"])
+        .finish()
+        .code(0)
+        .stdout
+        .remove(0);
+    // Where the grant came late, it is set now.
+    with(&token, "renew", &nodes).finish().code(0);
+    let [leases, holders] = ["leases", "holders"].map(|kind| format!("rlock:{kind}:{{job}}:job"));
+    let [ours, other] = [&servers[0], &servers[2]];
+    let entry = other.cli(&["HGET", &holders, &token]);
+    let (index, rest) = entry.split_once(' ').expect("an index");
+    let wrong = if index == "1" { "2" } else { "1" };
+    // At the third server the slot is another member's, and the token has that one's.
+    let theirs = entry.replace(&token, NOBODY);
+    let ends = other.cli(&["ZSCORE", &leases, &token]);
+    other.cli(&["ZADD", &leases, &ends, NOBODY]);
+    other.cli(&[
+        "HSET",
+        &holders,
+        &token,
+        &format!("{wrong} {rest}"),
+        wrong,
+        &token,
+    ]);
+    other.cli(&["HSET", &holders, NOBODY, &theirs, index, NOBODY]);
+    let before = ours.cli(&["ZSCORE", &leases, &token]);
+    with(&token, "renew", &nodes).finish().code(0);
+    assert!(ours.cli(&["ZSCORE", &leases, &token]) > before);
+    assert_eq!(other.cli(&["ZSCORE", &leases, &token]), ends);
+}
+
+#[test]
 fn check_needs_no_flags_inside_run_and_none_of_its_variables_choose_what_run_locks() {
     let server = Server::start();
     let rlock_bin = RLOCK;

@@ -1,7 +1,7 @@
 //! Subcommands other than `run` inside a command of rlock.
 
 use super::go;
-use crate::support::{Nodes, RLOCK, Server, rlock, rlock_words};
+use crate::support::{Nodes, RLOCK, Server, eventually, rlock, rlock_words};
 
 #[test]
 fn release_and_renew_inside_a_live_run_are_64_and_change_nothing() {
@@ -72,6 +72,29 @@ fn release_inside_a_live_run_changes_nothing_while_no_majority_answers() {
     nodes[1].thaw();
     assert!(nodes.job().iter().all(|value| value.starts_with(&token)));
     job.finish().code(1);
+}
+
+#[test]
+fn a_release_that_no_node_answers_frees_no_live_run_when_they_wake() {
+    let server = Server::start();
+    let job = rlock("job")
+        .on(&server)
+        .args(["--ttl", "10s"])
+        .hold("echo ready; read x; true");
+    let value = server.cli(&["GET", "job"]);
+    let token = value.split(' ').next().expect("a token");
+    server.freeze();
+    rlock_words(["release", "-k", "job", "--token", token])
+        .on(&server)
+        .finish()
+        .code(69);
+    server.thaw();
+    eventually("it is renewed", || {
+        let left = server.cli(&["PTTL", "job"]).parse::<i64>();
+        left.is_ok_and(|left| left > 8_000)
+    });
+    assert_eq!(server.cli(&["GET", "job"]), value);
+    job.finish().code(0);
 }
 
 #[test]
