@@ -328,6 +328,7 @@ impl Faults {
         let node = random.below(self.machines / self.deployment.machines());
         let trouble = match random.below(10) {
             0 | 1 => Trouble::StopPrimary,
+            2 | 3 if self.kind == Kind::Copies => Trouble::KillPrimary(Survives::All),
             2 | 3 => Trouble::KillPrimary(Self::survives(random)),
             4 => Trouble::Failover,
             5 | 6 => Trouble::CutOff {
@@ -414,7 +415,7 @@ impl Faults {
     fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
         let down = lasts.min(self.ttl);
         match self.kind {
-            Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd => {
+            Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd | Kind::Copies => {
                 Fault::KillServer {
                     node,
                     lasts: down,

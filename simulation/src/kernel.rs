@@ -18,6 +18,7 @@ use rlock::lock::instant::Instant;
 use crate::command::{Commands, Moment};
 use crate::network::{Network, Packet, SocketId};
 use crate::random::Random;
+use crate::server::Wait;
 use crate::story::Story;
 use crate::witness::Witness;
 use crate::{cluster, service};
@@ -77,6 +78,8 @@ pub enum Event {
     Cluster(usize, cluster::Step),
     /// A message reaches this machine from another member of its cluster, as channel and text.
     Bus(usize, Vec<u8>, Vec<u8>),
+    /// A client of this machine's server has waited for replicas.
+    Waited(usize, Wait),
     /// The lock of a dead rlock is given back by its guard.
     HandBack(ProcessId),
     /// The locks are looked at.

@@ -113,6 +113,11 @@ impl Node {
         self.state == State::Up
     }
 
+    /// Whether the server is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.state == State::Stopped
+    }
+
     /// Returns when the server last started.
     pub fn started(&self) -> Instant {
         self.started
@@ -153,19 +158,32 @@ impl Node {
                     return;
                 };
                 let wall = self.clock.at(kernel.now);
-                for (peer, bytes) in self.server.receive(peer, &bytes, wall) {
-                    kernel.witness.counts.healed +=
-                        u64::from(bytes.windows(HEALED.len()).any(|part| part == HEALED));
-                    if let Some(&socket) = self.sockets.get(&peer) {
-                        network::send(kernel, socket, Way::Down, Packet::Bytes(bytes));
-                    }
-                }
+                let written = self.server.receive(peer, &bytes, wall);
+                self.write(kernel, written);
                 if let Some(newest) = self.newest(wall) {
                     kernel.witness.is_newest_at(self.number, newest, kernel.now);
                 }
             }
             Packet::End | Packet::Reset => self.forget(socket),
         }
+    }
+
+    fn write(&self, kernel: &mut Kernel, written: Vec<(Peer, Vec<u8>)>) {
+        for (peer, bytes) in written {
+            kernel.witness.counts.healed +=
+                u64::from(bytes.windows(HEALED.len()).any(|part| part == HEALED));
+            if let Some(&socket) = self.sockets.get(&peer) {
+                network::send(kernel, socket, Way::Down, Packet::Bytes(bytes));
+            }
+        }
+    }
+
+    /// Answers a client that has waited for replicas.
+    pub fn answer(&mut self, kernel: &mut Kernel, peer: Peer, replicas: usize) {
+        let written = self
+            .server
+            .answer(peer, replicas, self.clock.at(kernel.now));
+        self.write(kernel, written);
     }
 
     /// The number of the newest waiter that the server knows.

@@ -19,6 +19,8 @@ pub struct Link {
     pub primary: usize,
     /// When it gets which state of the primary. The first one is there.
     states: VecDeque<(Instant, Snapshot)>,
+    /// When it gets the last of so many writes of this machine.
+    written: VecDeque<(Instant, usize, u64)>,
 }
 
 impl Link {
@@ -27,7 +29,16 @@ impl Link {
         Self {
             primary,
             states: VecDeque::from([(now, state)]),
+            written: VecDeque::new(),
         }
+    }
+
+    /// Returns when the replica gets the last of so many writes of machine `from`, as far as it was
+    /// sent them.
+    pub fn has(&self, from: usize, writes: u64) -> Option<Instant> {
+        let is_later =
+            |(_, machine, number): &&(Instant, usize, u64)| *machine == from && *number >= writes;
+        self.written.iter().find(is_later).map(|(at, _, _)| *at)
     }
 
     /// Sends the data of machine `from`, if that is the primary, which take `lag` longer than
@@ -43,6 +54,14 @@ impl Link {
             .back()
             .map_or(arrives, |(last, _)| arrives.max(*last));
         self.states.push_back((at, node.server().snapshot()));
+        self.written.push_back((at, from, node.server().writes()));
+        while self
+            .written
+            .get(1)
+            .is_some_and(|(at, _, _)| *at <= kernel.now)
+        {
+            self.written.pop_front();
+        }
         while self.states.get(1).is_some_and(|(at, _)| *at <= kernel.now) {
             self.states.pop_front();
         }

@@ -18,6 +18,7 @@ use rlock::lock::mode::Mode;
 use rlock::lock::remains::RemainsOptions;
 use rlock::lock::restart::RestartGuard;
 use rlock::lock::schedule::{Schedule, ScheduleOptions};
+use rlock::store::redis::Copies;
 
 use crate::client::Settings;
 use crate::client::acquire::Steps;
@@ -68,11 +69,14 @@ pub enum Kind {
     Sentinel,
     /// The same with clusters, where the locks' slot moves too.
     Cluster,
+    /// Services as in `sentinel` whose servers keep their data, without a restart guard: each write
+    /// waits for all replicas, whose clocks are apart.
+    Copies,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -89,6 +93,7 @@ impl Kind {
         ("clocks", Self::Clocks),
         ("sentinel", Self::Sentinel),
         ("cluster", Self::Cluster),
+        ("copies", Self::Copies),
     ];
 
     /// Returns the name on the command line.
@@ -121,10 +126,6 @@ enum Leaves {
     ParkedLocks,
 }
 
-/// Whether worlds that lose data have clocks apart. Not yet: in `lossy`, seed 61, a fence falls after
-/// nodes have lost their counters.
-const CLOCKS_APART: bool = false;
-
 impl Twists {
     fn draw(kind: Kind, seed: u64) -> Self {
         let mut random = Random::of(seed, kind.name(), 1);
@@ -142,9 +143,7 @@ impl Twists {
         // other want one lock.
         let may_mix = leaves == Leaves::Nothing && !matches!(kind, Kind::Crowd | Kind::Newest);
         Self {
-            clocks_apart: matches!(kind, Kind::Lossy | Kind::Away)
-                && random.chance(0.5)
-                && CLOCKS_APART,
+            clocks_apart: matches!(kind, Kind::Lossy | Kind::Away) && random.chance(0.5),
             mixes_kinds: kind == Kind::Kinds || may_mix && random.chance(0.3),
             leaves,
         }
@@ -256,7 +255,7 @@ impl Scenario {
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
-            Kind::Sentinel | Kind::Cluster => random.weighted(&[(2, 1), (1, 3)]),
+            Kind::Sentinel | Kind::Cluster | Kind::Copies => random.weighted(&[(2, 1), (1, 3)]),
             Kind::Calm
             | Kind::Clocks
             | Kind::Keys
@@ -295,6 +294,19 @@ impl Scenario {
             // to end.
             for cluster in clocks.chunks_mut(deployment.machines()) {
                 cluster.fill(cluster[0]);
+            }
+        }
+        if kind == Kind::Copies {
+            // A lease ends by the clock of a replica that takes over. They agree within what K
+            // leaves beside the time that a kill takes here.
+            let apart = settings.schedule.margin().mul_f64(0.1).as_micros();
+            for service in clocks.chunks_mut(deployment.machines()) {
+                let first = service[0];
+                for clock in service {
+                    clock.rate = first.rate;
+                    clock.ahead =
+                        first.ahead + signed(&mut random, i64::try_from(apart).unwrap_or(0));
+                }
             }
         }
         let latency = latency(kind, settings.schedule, &mut random);
@@ -377,6 +389,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
     let schedule = schedule.outlasted(remains);
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
+        Kind::Copies => RestartGuard::Off,
         _ => RestartGuard::For(
             schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)])),
         ),
@@ -391,7 +404,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
         .map(|name| Key::new("", name).expect("a name"))
         .collect();
     let deployment = match kind {
-        Kind::Sentinel => Deployment::Sentinels {
+        Kind::Sentinel | Kind::Copies => Deployment::Sentinels {
             replicas: 1 + random.below(2),
             down_after: ms(random.weighted(&[(1, 100), (1, 300), (1, 1_000)])),
         },
@@ -401,9 +414,15 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
         },
         _ => Deployment::Alone,
     };
+    let replicas = deployment.servers(0).len() - 1;
+    let copies = (kind == Kind::Copies).then(|| Copies {
+        replicas: u16::try_from(replicas).unwrap_or(u16::MAX),
+        fsync: false,
+    });
     Settings {
         nodes,
         deployment,
+        copies,
         keys,
         schedule,
         guard,
@@ -413,7 +432,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     // Each request takes several exchanges where servers are found out.
-    let slow = if matches!(kind, Kind::Sentinel | Kind::Cluster) {
+    let slow = if matches!(kind, Kind::Sentinel | Kind::Cluster | Kind::Copies) {
         5_000
     } else {
         15_000
@@ -513,7 +532,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         }),
         _ => {
             // Long enough for another server to take over and to grant the lock, where one may.
-            let long = if matches!(kind, Kind::Sentinel | Kind::Cluster) {
+            let long = if matches!(kind, Kind::Sentinel | Kind::Cluster | Kind::Copies) {
                 ttl * 6
             } else {
                 ttl * 2

@@ -22,7 +22,7 @@ use crate::deployment::{Deployment, SERVICE, address};
 use crate::kernel::{BEGIN, Event, Kernel};
 use crate::node::Node;
 use crate::replication::Link;
-use crate::server::Watch;
+use crate::server::{Wait, Watch};
 
 /// Longest time for which an old primary stays one.
 const STALE: Duration = Duration::from_secs(11);
@@ -249,6 +249,37 @@ impl Service {
     pub fn has_written(&mut self, machine: usize, nodes: &[Node], kernel: &mut Kernel) {
         self.stale += u64::from(machine != self.primary && !self.links.contains_key(&machine));
         self.feed(machine, nodes, kernel);
+    }
+
+    /// Returns when this many replicas have so many writes of a server: at `ends` at the latest.
+    pub fn copied(&self, machine: usize, wait: &Wait, now: Instant) -> Instant {
+        let mut times: Vec<Instant> = self.reached(machine, wait.writes).collect();
+        times.sort_unstable();
+        let enough = wait
+            .replicas
+            .checked_sub(1)
+            .map_or(Some(now), |last| times.get(last).copied());
+        let ends = now + wait.limit;
+        enough.map_or(ends, |at| at.min(ends))
+    }
+
+    /// Number of replicas that have so many writes of a server.
+    pub fn copies(&self, machine: usize, writes: u64, now: Instant) -> usize {
+        self.reached(machine, writes)
+            .filter(|at| *at <= now)
+            .count()
+    }
+
+    /// When each replica that is reached has so many writes of a server.
+    fn reached(&self, machine: usize, writes: u64) -> impl Iterator<Item = Instant> {
+        let is_reached = move |replica: usize| {
+            ![Some(replica), Some(machine)].contains(&self.cut_off)
+                && !self.down.contains_key(&replica)
+        };
+        self.links
+            .iter()
+            .filter(move |(replica, link)| link.primary == machine && is_reached(**replica))
+            .filter_map(move |(_, link)| link.has(machine, writes))
     }
 
     /// Sends the data of a server to its replicas.

@@ -26,6 +26,8 @@ type Holder = Vec<u8>;
 pub struct Tenures {
     names: Names,
     quorum: usize,
+    /// Whether the clocks of all hosts agree.
+    hosts_agree: bool,
     /// Part of the drift allowance that clocks of a wrong rate leave.
     slack: Duration,
     /// For each server: the promises that may still be believed, as holder and end.
@@ -39,6 +41,7 @@ impl Tenures {
         Self {
             names: Names::of(&scenario.settings.keys[0]),
             quorum: Quorum::of(nodes).needed(),
+            hosts_agree: scenario.skews.iter().all(|skew| *skew == 0),
             slack: scenario.settings.schedule.ttl().mul_f64(0.004),
             promised: vec![Vec::new(); scenario.clocks.len()],
         }
@@ -93,6 +96,17 @@ impl Tenures {
             || others.count() > nodes.len() - self.quorum
     }
 
+    /// Whether fences rise though these nodes lose their counters. With hosts whose clocks agree
+    /// they do. Otherwise one node of any majority must know a fence that is no lower than those
+    /// which are lost.
+    pub fn may_lose_counters(&self, lost: &[usize], nodes: &[Node], now: Instant) -> bool {
+        let known = |number: usize| counter(&nodes[number], &self.names, now);
+        let highest = lost.iter().map(|number| known(*number)).max();
+        let others = (0..nodes.len()).filter(|number| !lost.contains(number));
+        let know = others.filter(|number| Some(known(*number)) >= highest);
+        self.hosts_agree || highest == Some(0) || know.count() > nodes.len() - self.quorum
+    }
+
     /// Whether one holder alone has the lock at all of these nodes.
     pub fn is_on_all(
         &self,
@@ -105,6 +119,24 @@ impl Tenures {
             .collect();
         let holders: BTreeSet<&Holder> = held.iter().flatten().map(|(holder, _)| holder).collect();
         held.iter().all(|there| !there.is_empty()) && holders.len() == 1
+    }
+
+    /// Whether the lock at `node` ends with its last member. It may end later only if it was moved
+    /// there from a server whose clock is behind.
+    pub fn ends_with_its_last(&self, node: &Node, now: Instant) -> bool {
+        let wall = node.wall(now);
+        let get = |name: &str| node.server().get(name.as_bytes(), wall);
+        let lock = get(self.names.stored());
+        let leases = get(&self.names.derived(Derived::Leases));
+        let (Some(lock), Some(leases)) = (lock, leases) else {
+            return true;
+        };
+        let is_marker = matches!(&lock.value, Value::String(value) if value.starts_with(b"rlock "));
+        let Value::SortedSet(leases) = &leases.value else {
+            return true;
+        };
+        let last = leases.members().last().map(|(end, _)| whole(*end));
+        !is_marker || last.is_none() || last == lock.expires
     }
 
     /// Whether the holder with `token` has the lock, or its place, at `node`. `index`: that of its
@@ -149,24 +181,38 @@ fn held(node: &Node, names: &Names, now: Instant) -> Vec<(Holder, Instant)> {
     let (Some(Value::SortedSet(leases)), Some(Value::Hash(members))) = (leases, members) else {
         return Vec::new();
     };
-    #[allow(clippy::cast_possible_truncation, reason = "a whole number of ms")]
-    let whole = |end: &f64| *end as i64;
     // Members' ends were written by a clock that is as far behind as the last of them is too early.
     let last = leases
         .members()
         .last()
-        .map_or(expires, |(end, _)| whole(end));
+        .map_or(expires, |(end, _)| whole(*end));
     let behind = Some(expires - last)
         .filter(|early| *early > 1000)
         .unwrap_or(0);
     let holder = |(end, token): &(f64, Vec<u8>)| {
-        let end = whole(end) + behind;
+        let end = whole(*end) + behind;
         let (_, entry) = members.iter().find(|(name, _)| name == token)?;
         let index = entry.split(|byte| *byte == b' ').next()?;
         let holder = [token, b" ".as_slice(), index].concat();
         (end * 1000 >= wall.0).then(|| (holder, ends(end)))
     };
     leases.members().iter().filter_map(holder).collect()
+}
+
+/// Returns a whole number of ms.
+#[allow(clippy::cast_possible_truncation, reason = "an end in unix time")]
+fn whole(end: f64) -> i64 {
+    end as i64
+}
+
+/// Returns the fence counter of `node`; 0 if it has none.
+fn counter(node: &Node, names: &Names, now: Instant) -> u64 {
+    let name = names.derived(Derived::Fence);
+    let entry = node.server().get(name.as_bytes(), node.wall(now));
+    let Some(Value::String(text)) = entry.map(|entry| &entry.value) else {
+        return 0;
+    };
+    String::from_utf8_lossy(text).parse().unwrap_or(0)
 }
 
 /// Returns the fence and the token of the last success that `node` knows; empty if it knows none.

@@ -166,6 +166,15 @@ fn a_primary_that_was_replaced_grants_nothing_that_counts_nor_does_its_successor
 }
 
 #[test]
+fn a_lock_that_all_replicas_have_outlasts_failovers_without_a_restart_guard() {
+    let tally = played(Kind::Copies);
+    assert!(
+        tally.grants > SEEDS * 3 && tally.lost > 0 && tally.switches > SEEDS,
+        "{tally:?}"
+    );
+}
+
+#[test]
 fn a_slot_that_moves_and_a_replica_that_takes_over_let_no_second_holder_in() {
     let tally = played(Kind::Cluster);
     assert!(
@@ -176,6 +185,16 @@ fn a_slot_that_moves_and_a_replica_that_takes_over_let_no_second_holder_in() {
         tally.switches > SEEDS / 4 && tally.moves > SEEDS / 4 && tally.stale > 0,
         "{tally:?}"
     );
+}
+
+#[test]
+fn a_lock_that_a_replica_lacks_is_noticed() {
+    let is_broken = |seed: u64| {
+        let mut scenario = Scenario::new(Kind::Copies, seed);
+        scenario.settings.copies = None;
+        play_caught(&scenario, Story::default()).violation.is_some()
+    };
+    assert!((0..SEEDS * 10).any(is_broken));
 }
 
 #[test]

@@ -25,10 +25,10 @@ use rlock::lock::schedule::Schedule;
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Blocked, Reason, WaitOptions, Waiting};
 use rlock::store::Store;
-use rlock::store::redis::RedisServer;
 use rlock::store::redis::connect::Connector;
 use rlock::store::redis::connection::REPLY_LIMIT;
 use rlock::store::redis::locator::way::Connect;
+use rlock::store::redis::{Copies, RedisServer, WriteOptions};
 use uuid::Uuid;
 
 use crate::deployment::Deployment;
@@ -46,6 +46,8 @@ pub struct Settings {
     pub nodes: usize,
     /// How each node is deployed.
     pub deployment: Deployment,
+    /// `--wait-replicas`.
+    pub copies: Option<Copies>,
     /// The locks of the world, in the order of their stored names.
     pub keys: Vec<Key>,
     /// `--ttl` and what follows from it.
@@ -91,6 +93,10 @@ impl Client {
                 limit,
                 REPLY_LIMIT,
             )
+            .writing(WriteOptions {
+                copies: self.settings.copies,
+                ..WriteOptions::default()
+            })
         };
         let servers: Vec<RedisServer> = (0..self.settings.nodes).map(server).collect();
         self.locks

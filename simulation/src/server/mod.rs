@@ -18,6 +18,7 @@ mod request;
 mod script;
 mod sorted_set;
 mod state;
+mod wait;
 mod watch;
 
 pub use condition::Right;
@@ -25,6 +26,7 @@ pub use keyspace::{Entry, Fields, Value};
 pub use member::{Member, SLOTS, Slots, slot};
 pub use peers::Peer;
 pub use sorted_set::SortedSet;
+pub use wait::Wait;
 pub use watch::{Address, Watch};
 
 use identity::Identity;
@@ -155,10 +157,31 @@ impl Server {
         self.state.take_outbox()
     }
 
+    /// Takes the clients that have begun to wait for replicas.
+    pub fn take_waits(&mut self) -> Vec<Wait> {
+        std::mem::take(&mut self.state.waits)
+    }
+
+    /// Tells a client that has waited the number of replicas that have its writes. Returns bytes for
+    /// connections, also what it had sent meanwhile leads to.
+    pub fn answer(&mut self, peer: Peer, replicas: usize, now: WallMicros) -> Vec<(Peer, Vec<u8>)> {
+        if !self.state.peers.is_blocked(peer) {
+            return vec![];
+        }
+        self.state.peers.block(peer, false);
+        self.state.send(peer, &Reply::count(replicas));
+        let mut bytes = self.state.take_outbox();
+        bytes.extend(self.receive(peer, &[], now));
+        bytes
+    }
+
     /// Returns the number of bytes that the executed requests took.
     fn serve_all(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
+            if self.state.peers.is_blocked(self.state.caller) {
+                return used;
+            }
             match request::first(&bytes[used..]) {
                 Ok(Some(request)) => {
                     used += request.length;

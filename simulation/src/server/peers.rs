@@ -15,6 +15,8 @@ struct Connection {
     pending: Vec<u8>,
     /// In the order in which they were subscribed to.
     channels: Vec<Vec<u8>>,
+    /// Whether it waits, and is not read.
+    is_blocked: bool,
 }
 
 /// All connections of a server.
@@ -49,6 +51,19 @@ impl Peers {
 
     pub(super) fn is_connected(&self, peer: Peer) -> bool {
         self.connections.contains_key(&peer)
+    }
+
+    /// Stops reading from the connection, or goes on.
+    pub(super) fn block(&mut self, peer: Peer, is_blocked: bool) {
+        if let Some(connection) = self.connections.get_mut(&peer) {
+            connection.is_blocked = is_blocked;
+        }
+    }
+
+    pub(super) fn is_blocked(&self, peer: Peer) -> bool {
+        self.connections
+            .get(&peer)
+            .is_some_and(|connection| connection.is_blocked)
     }
 
     pub(super) fn take_pending(&mut self, peer: Peer) -> Vec<u8> {

@@ -11,6 +11,7 @@ use super::member::Member;
 use super::peers::{Peer, Peers};
 use super::refusal::Refusal;
 use super::reply::{Outcome, Reply};
+use super::wait::Wait;
 use super::watch::Watch;
 
 /// The state of a server's process.
@@ -30,6 +31,8 @@ pub(super) struct State {
     pub(super) asking: BTreeSet<Peer>,
     /// The messages that other members of the cluster are to pass on.
     pub(super) bus: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The clients that have begun to wait for replicas.
+    pub(super) waits: Vec<Wait>,
     /// The clock at the current call.
     pub(super) now: WallMicros,
     /// The client whose request is executed.

@@ -11,6 +11,7 @@ use crate::command;
 use crate::fault::{Fault, Lost, Target};
 use crate::kernel::{self, Event, Kernel, ProcessId};
 use crate::network::{self, Way};
+use crate::node::Survives;
 
 impl World<'_> {
     /// Lets the fault with this number hit.
@@ -41,8 +42,11 @@ impl World<'_> {
                 }
                 Fault::Lose { node, lost } => {
                     let takes_key = matches!(lost, Lost::Key | Lost::All);
-                    let may = (!takes_key || self.tenures.may_lose(node, &self.nodes, now))
-                        && (lost != Lost::All || self.tenures.may_forget(node, &self.nodes, now));
+                    let takes_counter = matches!(lost, Lost::Counter | Lost::All);
+                    let (tenures, nodes) = (&self.tenures, &self.nodes);
+                    let may = (!takes_key || tenures.may_lose(node, nodes, now))
+                        && (!takes_counter || tenures.may_lose_counters(&[node], nodes, now))
+                        && (lost != Lost::All || tenures.may_forget(node, nodes, now));
                     if may {
                         self.lose(node, lost);
                     }
@@ -54,7 +58,10 @@ impl World<'_> {
                     after,
                     ..
                 } => {
-                    let is_ready = self.faults == 0 && self.is_settled(kernel, None);
+                    let forgets = self.forgets(away, killed);
+                    let is_ready = self.faults == 0
+                        && self.is_settled(kernel, None)
+                        && self.tenures.may_lose_counters(&forgets, &self.nodes, now);
                     if is_ready {
                         for node in away_with(away, self.nodes.len()) {
                             match killed {
@@ -247,17 +254,34 @@ impl World<'_> {
     /// Lets the other server of a fault forget, while the first is away.
     pub(super) fn lose_meanwhile(&mut self, number: usize) {
         let Fault::LoseMeanwhile {
-            away, node, lost, ..
+            away,
+            killed,
+            node,
+            lost,
+            ..
         } = self.scenario.faults[number].1
         else {
             return;
         };
         kernel::with(|kernel| {
+            let forget = [self.forgets(away, killed), vec![node]].concat();
+            let may = self
+                .tenures
+                .may_lose_counters(&forget, &self.nodes, kernel.now);
+            let lost = if may { lost } else { Lost::Key };
             if self.is_settled(kernel, Some(away)) {
                 kernel.tell(|| format!("fault {number}: node {node} forgets ({lost:?})"));
                 self.lose(node, lost);
             }
         });
+    }
+
+    /// Returns the nodes that go away with this one and come back without their data.
+    fn forgets(&self, away: usize, killed: Option<Survives>) -> Vec<usize> {
+        let forget = killed == Some(Survives::Nothing);
+        away_with(away, self.nodes.len())
+            .filter(|_| forget)
+            .collect()
     }
 
     /// Whether a living rlock holds the lock for long enough that a renewal has brought it to all

@@ -64,6 +64,10 @@ impl World<'_> {
                 );
                 kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
             }
+            if self.clusters.is_empty() && !self.tenures.ends_with_its_last(node, now) {
+                let why = format!("node {number} keeps the lock longer than its last member");
+                kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
+            }
         }
         self.judge_idle(now);
         if self.scenario.kind == Kind::Calm {

@@ -242,6 +242,7 @@ impl<'a> World<'a> {
             Event::Service(node, step) => self.service_does(node, step),
             Event::Cluster(node, step) => self.cluster_does(node, step),
             Event::Bus(machine, channel, message) => self.passes_on(machine, &channel, &message),
+            Event::Waited(machine, wait) => self.has_waited(machine, wait),
             Event::HandBack(process) => self.hand_back(process),
             Event::Look => self.look(),
         }
@@ -252,12 +253,19 @@ impl<'a> World<'a> {
             let node = kernel.network.node(socket);
             let before = self.nodes[node].server().writes();
             self.nodes[node].take(kernel, socket, packet);
-            if self.nodes[node].server().writes() != before {
-                self.has_written(node, kernel);
-            }
-            self.tells_members(node, kernel);
-            self.tenures.observe(node, &self.nodes[node], kernel.now);
+            self.has_served(node, before, kernel);
         });
+    }
+
+    /// A server that had written so often before has executed requests.
+    fn has_served(&mut self, machine: usize, before: u64, kernel: &mut Kernel) {
+        if self.nodes[machine].server().writes() != before {
+            self.has_written(machine, kernel);
+        }
+        self.begin_waits(machine, kernel);
+        self.tells_members(machine, kernel);
+        self.tenures
+            .observe(machine, &self.nodes[machine], kernel.now);
     }
 
     /// Runs a process until it waits, unless it is stopped or gone.

@@ -9,11 +9,15 @@ use super::World;
 use crate::cluster::Cluster;
 use crate::deployment::Deployment;
 use crate::fault::Trouble;
-use crate::kernel::{self, BEGIN, Kernel};
+use crate::kernel::{self, BEGIN, Event, Kernel};
 use crate::network::{self, Way};
 use crate::node::{Node, Survives};
 use crate::scenario::Scenario;
+use crate::server::Wait;
 use crate::service::{Service, Step};
+
+/// Time after which it is tried again to answer a client of a server that is stopped.
+const RESUMES: Duration = Duration::from_millis(5);
 
 /// Returns the services of a world; none where each node is one server.
 pub(super) fn of(scenario: &Scenario, nodes: &mut [Node]) -> Vec<Service> {
@@ -51,6 +55,30 @@ impl World<'_> {
         if let Some(cluster) = self.clusters.get_mut(node) {
             cluster.has_written(machine, &self.nodes, kernel);
         }
+    }
+
+    /// Lets the clients wait that have asked a server for it.
+    pub(super) fn begin_waits(&mut self, machine: usize, kernel: &mut Kernel) {
+        let node = self.node_of(machine);
+        for wait in self.nodes[machine].server_mut().take_waits() {
+            let service = self.services.get(node);
+            let at = service.map_or(kernel.now, |it| it.copied(machine, &wait, kernel.now));
+            kernel.at(at, Event::Waited(machine, wait));
+        }
+    }
+
+    /// Answers a client that has waited. A server that is stopped does so when it resumes.
+    pub(super) fn has_waited(&mut self, machine: usize, wait: Wait) {
+        kernel::with(|kernel| {
+            if self.nodes[machine].is_stopped() {
+                return kernel.after(RESUMES, Event::Waited(machine, wait));
+            }
+            let service = self.services.get(self.node_of(machine));
+            let copies = service.map_or(0, |it| it.copies(machine, wait.writes, kernel.now));
+            let before = self.nodes[machine].server().writes();
+            self.nodes[machine].answer(kernel, wait.peer, copies);
+            self.has_served(machine, before, kernel);
+        });
     }
 
     /// Whether a machine may be harmed: a majority of the sentinels must hear of a switch, and all

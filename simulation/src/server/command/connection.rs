@@ -1,11 +1,13 @@
 //! Commands by which a client sets a connection up, and those that ask about the server.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::super::number;
 use super::super::refusal::Refusal;
 use super::super::reply::{Outcome, Protocol, Reply};
 use super::super::state::State;
+use super::super::wait::Wait;
 use super::{integer_at, word};
 
 /// The version whose behaviour is simulated.
@@ -179,4 +181,24 @@ pub(super) fn info(state: &mut State, args: &[&[u8]]) -> Outcome {
         ));
     }
     Ok(Reply::Verbatim(sections.join("\r\n").into_bytes()))
+}
+
+/// Waits for replicas: the caller is answered later, and nothing that it sends is read until then.
+pub(super) fn wait(state: &mut State, args: &[&[u8]]) -> Outcome {
+    if state.condition.replica {
+        return Err(Refusal::new(
+            "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.",
+        ));
+    }
+    let [replicas, ms] = [1, 2].map(|index| integer_at(args, index));
+    let (replicas, ms) = (replicas?, ms?);
+    let wait = Wait {
+        peer: state.caller,
+        replicas: usize::try_from(replicas).unwrap_or(0),
+        limit: Duration::from_millis(u64::try_from(ms).unwrap_or(0)),
+        writes: state.writes,
+    };
+    state.peers.block(state.caller, true);
+    state.waits.push(wait);
+    Ok(Reply::Several(vec![]))
 }

@@ -121,6 +121,7 @@ pub(super) const COMMANDS: &[Command] = &[
         &[NoScript, Subscribed, Watching],
         channels::unsubscribe,
     ),
+    row("wait", 3, &[NoScript], connection::wait),
     row("zadd", -4, &[Write, DenyOom], sorted_sets::zadd),
     row("zcard", 2, &[], sorted_sets::zcard),
     row("zrange", -4, &[], ranges::zrange),

@@ -248,9 +248,9 @@ fn a_member_that_is_over_gives_up_its_place_and_is_not_renewed() {
     });
 }
 
-/// Moves the members' ends by so many ms. With -20,000 it is as if the lock had just come from a
-/// server whose clock is 20 s behind: MIGRATE takes the ends along as they are, and each key's TTL
-/// as the ms that it has left.
+/// Moves the members' ends by so many ms. A negative number is the time by which the clock of the
+/// server is behind from which the lock has come. MIGRATE takes the ends along as they are, and each
+/// key's TTL as the ms that it has left.
 fn move_ends(host: &Host, members: &[&Claim], by: i64) {
     let leases = derived(Derived::Leases);
     for token in members.iter().map(|claim| claim.token.to_string()) {
