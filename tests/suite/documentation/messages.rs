@@ -118,7 +118,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         &["run", "run_async", "cannot_start"],
         "a part",
     ),
-    ("store/redis/reply.rs", &["identity"], "a part"),
+    ("store/redis/reply.rs", &["identity", "described"], "a part"),
     (
         "lock/occupant.rs",
         &["brief", "end", "named", "fmt"],
