@@ -15,7 +15,11 @@ use crate::store::etcd::link::{Answers, read};
 use crate::store::{Fault, FaultKind, Hint, Wake, Wakes};
 
 /// Pause before a watch is begun again that broke off.
-const AGAIN: Duration = Duration::from_millis(100);
+pub(super) const AGAIN: Duration = Duration::from_millis(100);
+
+/// Events of a watch: the key was put, or deleted.
+pub(super) const PUT: i32 = 0;
+const DELETED: i32 = 1;
 
 impl Lock {
     /// Waits in the line at `place`, behind `ahead`, unless a task does so already: that looks for
@@ -35,6 +39,7 @@ impl Lock {
             tokio::select! {
                 () = lock.keep_alive(&place, term) => {}
                 () = lock.until_first(&place, Some(ahead)) => {}
+                () = lock.until_superseded() => {}
             }
         });
         state.waiting = Some(task.abort_handle());
@@ -77,7 +82,9 @@ impl Lock {
             match next {
                 Ok(None) => return self.tell(Hint::Woken(Wake::YourTurn)),
                 Ok(Some(next)) => {
-                    if self.until_gone(&next).await.is_err() {
+                    let behind = next.revision.saturating_add(1);
+                    let gone = self.until_event(&next.next.key, behind, DELETED);
+                    if gone.await.is_err() {
                         sleep(AGAIN).await;
                     }
                 }
@@ -86,18 +93,11 @@ impl Lock {
         }
     }
 
-    /// Returns when the entry has gone.
-    async fn until_gone(&self, next: &Ahead) -> Result<(), Fault> {
-        let mut watch = self
-            .client
-            .watch(&next.next.key, next.revision.saturating_add(1))
-            .await?;
-        while !heard(&mut watch)
-            .await?
-            .events
-            .iter()
-            .any(|event| event.kind == 1)
-        {}
+    /// Returns when an event of this kind has happened to the key, at the revision `from` or later.
+    pub(super) async fn until_event(&self, key: &[u8], from: i64, kind: i32) -> Result<(), Fault> {
+        let mut watch = self.client.watch(key, from).await?;
+        let is_meant = |answer: WatchResponse| answer.events.iter().any(|event| event.kind == kind);
+        while !is_meant(heard(&mut watch).await?) {}
         Ok(())
     }
 
@@ -158,6 +158,6 @@ async fn heard(watch: &mut Answers) -> Result<WatchResponse, Fault> {
     }
 }
 
-async fn sleep(pause: Duration) {
+pub(super) async fn sleep(pause: Duration) {
     clock::until(clock::now() + pause, std::future::pending::<()>()).await;
 }

@@ -19,8 +19,7 @@ use super::client::{Client, Outcome};
 use super::names::{Entry, Names, first_of, lease_of, value};
 use super::rpc::{
     CompareTo, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest,
-    RangeRequest, Request, SortOrder, TxnRequest, TxnResponse, compare, header, kvs, op, range,
-    single,
+    RangeRequest, Request, SortOrder, TxnRequest, compare, header, kvs, op, range, single,
 };
 use crate::clock;
 use crate::lock::blocker::Blocker;
@@ -71,6 +70,10 @@ pub(super) struct State {
     pub(super) breaks: u64,
     /// The revision at which the entry was last seen.
     pub(super) seen: i64,
+    /// With `--supersede`: the revision of the first entry.
+    pub(super) came: Option<i64>,
+    /// The waiter with `--supersede` that came after it.
+    pub(super) newer: Option<Blocker>,
     /// Time before the lease of the entry was last extended.
     pub(super) extended: Option<Instant>,
     /// The task that waits in the line at the place.
@@ -117,7 +120,7 @@ pub(super) struct Ahead {
     /// As of this revision.
     pub(super) revision: i64,
     /// Number of entries before it, and of those that are readers'.
-    before: u32,
+    pub(super) before: u32,
     readers: u32,
 }
 
@@ -182,7 +185,8 @@ impl Lock {
         Answer {
             vote,
             server: ServerInfo::None,
-            position: claim.ticket.map(|_| QueuePosition {
+            // The revisions tell who came when.
+            position: Some(QueuePosition {
                 rank,
                 now: 0,
                 refused: None,
@@ -262,10 +266,20 @@ impl Lock {
             lease,
             ignore_lease: false,
         };
-        let seen = || self.names.ahead(mode).into_iter().map(first_of).map(range);
+        let superseding = claim.ticket.as_ref().filter(|it| it.supersedes.is_some());
+        let (mut leases, mut puts) = (Vec::new(), vec![op(Request::Put(put))]);
+        // A waiter that comes back has come when it first did.
+        if let Some(ticket) = superseding.filter(|_| self.state().came.is_none()) {
+            puts.push(self.naming(ticket, &mut leases).await.map_err(unknown)?);
+        }
+        let newest = superseding.map(|_| range(single(&self.names.newest())));
+        let seen = || {
+            let ahead = self.names.ahead(mode).into_iter().map(first_of).map(range);
+            newest.clone().into_iter().chain(ahead)
+        };
         let request = TxnRequest {
             compare: vec![compare(&key, CompareTo::Create(0))],
-            success: [op(Request::Put(put))].into_iter().chain(seen()).collect(),
+            success: seen().chain(puts).collect(),
             failure: [range(single(&key))].into_iter().chain(seen()).collect(),
         };
         let reply = match self.client.call(request, || {}).await {
@@ -273,13 +287,22 @@ impl Lock {
             // The entry may come yet, and a release ends it with its lease.
             other => return Err(unknown(other.result().err().unwrap_or_else(given_up))),
         };
-        let revision = header(reply.header)?.revision;
-        let (own, others) = entries(reply.clone(), &key);
-        let created = if reply.succeeded {
+        let (revision, is_new) = (header(reply.header)?.revision, reply.succeeded);
+        let (newest, found) = self.without_newest(reply);
+        let (own, others) = entries(found, &key);
+        let created = if is_new {
             revision
         } else {
             own.as_ref().map_or(0, |own| own.create_revision)
         };
+        if superseding.is_some() {
+            self.state().came.get_or_insert(created);
+        }
+        if !leases.is_empty() {
+            let replaced = newest.as_ref().map(|kv| kv.lease).into_iter();
+            self.end_leases(if is_new { replaced.collect() } else { leases });
+        }
+        self.state().newer = self.newer(newest.as_ref());
         let place = Place {
             token: claim.token,
             lease,
@@ -310,6 +333,10 @@ impl Lock {
         ahead: Option<KeyValue>,
         fence: Option<Fence>,
     ) -> (Vote, Option<u32>) {
+        let newer = self.state().newer.clone();
+        if let Some(newer) = newer {
+            return (self.turned_away(&place, newer).await, None);
+        }
         let Some(ahead) = ahead else {
             let Some(fence) = fence else {
                 let why = "its revision is no fence";
@@ -331,12 +358,8 @@ impl Lock {
         };
         let shown = self.seen(ahead).await;
         if claim.ticket.is_none() {
-            let left = self.withdraw(place.lease).await;
-            let vote = left.err().map_or_else(
-                || Vote::Blocked(Blocker::Occupant(self.shown(&shown, 1))),
-                |fault| Vote::Failed(unknown(fault)),
-            );
-            return (vote, None);
+            let occupant = Blocker::Occupant(self.shown(&shown, 1));
+            return (self.turned_away(&place, occupant).await, None);
         }
         match self.ahead(&place).await {
             Ok(Some(line)) => {
@@ -352,6 +375,14 @@ impl Lock {
                 (vote, Some(0))
             }
             Err(fault) => (Vote::Failed(fault), None),
+        }
+    }
+
+    /// Returns the vote of a place that is left.
+    async fn turned_away(&self, place: &Place, by: Blocker) -> Vote {
+        match self.withdraw(place.lease).await {
+            Ok(()) => Vote::Blocked(by),
+            Err(fault) => Vote::Failed(unknown(fault)),
         }
     }
 
@@ -444,7 +475,9 @@ impl Lock {
                 continue;
             }
             let is_ours = reply.succeeded && alive.ttl > 0;
-            let (own, others) = entries(reply, &place.key);
+            let (newest, found) = self.without_newest(reply);
+            self.state().newer = self.newer(newest.as_ref());
+            let (own, others) = entries(found, &place.key);
             let Some(own) = own.map(Entry::new).filter(|own| {
                 is_ours && (place.created == 0 || own.kv.create_revision == place.created)
             }) else {
@@ -472,9 +505,11 @@ impl Lock {
             ..first_of(span)
         };
         let ahead = self.names.ahead(place.mode).into_iter().map(before);
+        let newest = self.state().came.map(|_| single(&self.names.newest()));
         TxnRequest {
             compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
             success: std::iter::once(single(&place.key))
+                .chain(newest)
                 .chain(ahead)
                 .map(range)
                 .collect(),
@@ -603,9 +638,12 @@ fn unknown(fault: Fault) -> Fault {
     Fault { kind, ..fault }
 }
 
-/// Returns the entry at `key`, and the others of an answer in the order in which they came.
-pub(super) fn entries(reply: TxnResponse, key: &[u8]) -> (Option<KeyValue>, Vec<KeyValue>) {
-    let (own, mut others): (Vec<_>, Vec<_>) = kvs(reply).partition(|kv| kv.key == key);
+/// Returns the entry at `key`, and the others that were found in the order in which they came.
+pub(super) fn entries(
+    found: impl IntoIterator<Item = KeyValue>,
+    key: &[u8],
+) -> (Option<KeyValue>, Vec<KeyValue>) {
+    let (own, mut others): (Vec<_>, Vec<_>) = found.into_iter().partition(|kv| kv.key == key);
     others.sort_by_key(|kv| kv.create_revision);
     (own.into_iter().next(), others)
 }

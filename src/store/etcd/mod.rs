@@ -3,7 +3,7 @@
 //!
 //! 1. A place in the line becomes the lock: the first entry holds it, and etcd orders the entries.
 //! 2. `lock` takes and renews one lock, `release` gives it back, and `line` has the tasks that listen
-//!    for it.
+//!    for it. `newest` ends older waiters.
 //! 3. `client` chooses the member that is asked, over one connection, a `link`.
 //!
 //! A cluster has a quorum of its own, so it is one node and stands alone.
@@ -17,6 +17,7 @@ mod listing;
 mod lock;
 mod look;
 mod names;
+mod newest;
 mod release;
 mod rpc;
 mod status;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use self::address::prefix;
 use self::client::{Client, dial};
 use self::lock::Lock;
-use self::names::Names;
+use self::names::{Names, OWN};
 use super::{
     Answer, Claim, Fault, FaultKind, Feature, Hint, Keep, Lacking, Listing, Look, Node, Pages,
     Pending, Queue, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wakes, ready,
@@ -49,10 +50,6 @@ pub const LACKING: Lacking = &[
     (
         Feature::Slots,
         "needs Redis or local: etcd has no recipe for slots that other clients keep",
-    ),
-    (
-        Feature::Supersede,
-        "needs Redis: a line in etcd is first come, first served",
     ),
     (Feature::Copies, FOR_REDIS),
     (Feature::OtherForms, FOR_REDIS),
@@ -82,14 +79,16 @@ pub fn rights(address: &QuorumAddress, role: Role, locks: Locks) -> Rights {
     let mut wanted: Vec<(String, bool)> = patterns.collect();
     for key in locks.keys {
         wanted.push((format!("{base}{}/", key.stored()), true));
-        wanted.push((format!("rlock:once:{base}{}", key.stored()), false));
+        for own in OWN {
+            wanted.push((format!("{own}{base}{}", key.stored()), false));
+        }
     }
     if wanted.is_empty() {
         wanted = vec![(base.clone(), true)];
     }
-    // Without a prefix all keys are meant, that of the last success too.
+    // Without a prefix all keys are meant, rlock's own too.
     if !base.is_empty() && (locks.keys.is_empty() || !locks.patterns.is_empty()) {
-        wanted.push((format!("rlock:once:{base}"), true));
+        wanted.extend(OWN.map(|own| (format!("{own}{base}"), true)));
     }
     let grant = |(key, is_prefix): &(String, bool)| {
         let span = if *is_prefix { " --prefix=true" } else { "" };
@@ -105,8 +104,8 @@ pub fn rights(address: &QuorumAddress, role: Role, locks: Locks) -> Rights {
 
 /// Checks the name of a lock at `address`. Errors are for people.
 pub fn check_key(address: &QuorumAddress, key: &Key) -> Result<(), &'static str> {
-    if Names::new(prefix(address), key).are_marks() {
-        return Err("begins with rlock:once:, where etcd has the successes of --once");
+    if Names::new(prefix(address), key).are_own() {
+        return Err("begins with rlock:once: or rlock:newest:, which are keys beside the locks");
     }
     Ok(())
 }
@@ -284,6 +283,11 @@ impl Queue for EtcdNode {
 
     fn becomes_the_lock(&self) -> bool {
         true
+    }
+
+    fn announce(&self, claim: &Claim) -> Pending<()> {
+        let (lock, claim) = (Arc::clone(&self.lock), claim.clone());
+        started(async move { lock.announce(&claim).await }, |_| ())
     }
 
     fn listen(&self, token: Token) {

@@ -17,8 +17,9 @@ use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
 use crate::text::escape;
 
-/// The beginning of the key that tells the last success. It is no part of any lock.
-const MARK: &str = "rlock:once:";
+/// The beginning of the key that tells the last success, and of the one that names the last waiter
+/// with `--supersede`. They are no part of any lock.
+pub(super) const OWN: [&str; 2] = ["rlock:once:", "rlock:newest:"];
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]
@@ -39,9 +40,9 @@ impl Names {
         }
     }
 
-    /// Whether the lock's keys would be among those that tell successes.
-    pub(super) fn are_marks(&self) -> bool {
-        self.folder.starts_with(MARK)
+    /// Whether the lock's keys would be among those beside the locks.
+    pub(super) fn are_own(&self) -> bool {
+        OWN.iter().any(|own| self.folder.starts_with(own))
     }
 
     /// Returns the key of the entry with this lease.
@@ -52,7 +53,16 @@ impl Names {
 
     /// Returns the key of the last success.
     pub(super) fn mark(&self) -> Vec<u8> {
-        format!("{MARK}{}", &self.folder[..self.folder.len() - 1]).into_bytes()
+        self.beside(OWN[0])
+    }
+
+    /// Returns the key that names the last waiter with `--supersede`.
+    pub(super) fn newest(&self) -> Vec<u8> {
+        self.beside(OWN[1])
+    }
+
+    fn beside(&self, own: &str) -> Vec<u8> {
+        format!("{own}{}", &self.folder[..self.folder.len() - 1]).into_bytes()
     }
 
     /// Returns all keys of the lock.
@@ -113,8 +123,6 @@ struct Written<'a> {
     details: &'a Details,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiter: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    supersedes: bool,
 }
 
 /// The same as it is read, without the details.
@@ -122,7 +130,6 @@ struct Written<'a> {
 #[serde(default)]
 struct Place {
     waiter: Option<String>,
-    supersedes: bool,
 }
 
 /// Returns the value of an entry: `TOKEN SP DETAILS`, with the name of its waiter.
@@ -130,7 +137,6 @@ pub(super) fn value(token: Token, details: &Details, ticket: Option<&Ticket>) ->
     let written = Written {
         details,
         waiter: ticket.map(|ticket| ticket.waiter.id.to_string()),
-        supersedes: ticket.is_some_and(|ticket| ticket.supersedes.is_some()),
     };
     // Strings and numbers only: writing them cannot fail.
     let json = serde_json::to_string(&written).unwrap_or_default();
@@ -228,7 +234,7 @@ impl Entry {
                 note: details.note.clone(),
             },
             number: u64::try_from(self.kv.create_revision).unwrap_or_default(),
-            supersedes: place.supersedes.then_some(0),
+            supersedes: None,
         })
     }
 }
@@ -256,6 +262,7 @@ mod tests {
             (b"/locks/job/".to_vec(), b"/locks/job0".to_vec())
         );
         assert_eq!(text(&own.mark()), "rlock:once:/locks/job");
+        assert_eq!(text(&own.newest()), "rlock:newest:/locks/job");
         let other = Names::new("/locks", &Key::new("", "job/").unwrap());
         assert_eq!(text(&other.mark()), "rlock:once:/locks/job/");
     }
@@ -289,7 +296,7 @@ mod tests {
         let ticket = Ticket {
             waiter: Waiter::example(7),
             number: 0,
-            supersedes: Some(0),
+            supersedes: None,
         };
         let kv = |value| KeyValue {
             key: names("").entry(Mode::Exclusive, lease_of(token)),
@@ -302,7 +309,6 @@ mod tests {
         assert_eq!(entry.holder, Some((token, details.clone())));
         let seen = entry.ticket().unwrap();
         assert_eq!((seen.waiter.id, seen.number), (ticket.waiter.id, 3));
-        assert_eq!(seen.supersedes, Some(0));
         let broken = details.tombstone(token, "ops".into());
         let entry = Entry::new(kv(broken.into_bytes()));
         assert!(entry.holder.unwrap().1.broken.is_some());

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
-
 use super::client::Outcome;
 use super::lock::{Lock, Place, entries, given_up, revoked, seconds_up};
 use super::names::{first_of, lease_of};
@@ -103,14 +101,16 @@ impl Lock {
         if !matches!(reply, ReleaseReply::Failed(_)) {
             over.push(lease_of(token));
         }
-        // These leases have no keys any more. If this is lost, they end by themselves.
-        let revoking = over.into_iter().map(|lease| {
-            let last = self.writes.begin();
-            self.revoke(lease, || drop(last))
-        });
-        let revoking: Vec<_> = revoking.collect();
+        self.end_leases(over);
         answer(reply);
-        join_all(revoking).await;
+    }
+
+    /// Ends leases that have no keys any more. If a request is lost, they end by themselves.
+    pub(super) fn end_leases(self: &Arc<Self>, over: Vec<i64>) {
+        for lease in over {
+            let (lock, last) = (Arc::clone(self), self.writes.begin());
+            tokio::spawn(async move { lock.revoke(lease, || drop(last)).await });
+        }
     }
 
     /// Gives `place` back. Adds the leases without a key that are left to `over`.
@@ -148,7 +148,7 @@ impl Lock {
             }
             Outcome::Answered { reply, .. } => {
                 over.extend(made);
-                let (_, others) = entries(reply, &place.key);
+                let (_, others) = entries(kvs(reply), &place.key);
                 ReleaseReply::NotOurs(revoked(!others.is_empty()))
             }
             Outcome::Refused(status)
@@ -232,7 +232,7 @@ impl Lock {
     }
 
     /// Makes a lease that no process keeps alive, and adds it to `made`.
-    async fn new_lease(
+    pub(super) async fn new_lease(
         &self,
         length: Duration,
         made: &mut Vec<i64>,

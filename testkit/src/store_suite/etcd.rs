@@ -46,8 +46,8 @@ impl World for EtcdWorld {
             | Feature::Line
             | Feature::TakingAway
             | Feature::TimeLeft
+            | Feature::Superseding
             | Feature::Servers => None,
-            Feature::Superseding => Some("etcd: the order of the line is that of arrival"),
             Feature::Healing => Some("etcd: a lock that is gone is not set again"),
             Feature::Records => Some("etcd: no run is recorded but a success"),
             Feature::Slots => Some("etcd: there is no recipe for slots"),

@@ -23,6 +23,13 @@ fn with_users(etcd: &Etcd) {
             "readwrite",
             "rlock:once:job",
         ],
+        &[
+            "role",
+            "grant-permission",
+            "rlock",
+            "readwrite",
+            "rlock:newest:job",
+        ],
         &["user", "add", "job:pass"],
         &["user", "grant-role", "job", "rlock"],
         &["auth", "enable"],
@@ -41,7 +48,7 @@ fn a_user_has_the_locks_of_its_role() {
     rlock("job")
         .node(&as_user("job@"))
         .env("RLOCK_PASSWORD", "pass")
-        .args(["--once", "1h"])
+        .args(["--once", "1h", "--supersede"])
         .sh("echo ran")
         .code(0)
         .printed(&["ran"]);

@@ -4,6 +4,7 @@ mod failures;
 mod hostile;
 mod logins;
 mod nested;
+mod superseding;
 mod waiting;
 
 use std::io::{Read as _, Write as _};
@@ -326,7 +327,6 @@ fn a_lock_that_is_broken_is_given_back_once_its_command_is_dead() {
 fn what_etcd_lacks_is_refused_before_it_is_asked() {
     for (words, why) in [
         (&["--slots", "2"][..], "etcd has no recipe for slots"),
-        (&["--supersede"], "first come, first served"),
         (&["--wait-replicas", "1"], "--wait-replicas is for Redis"),
         (&["--fsync"], "--fsync is for Redis"),
         (&["--as", "redisson"], "--as redisson is for Redis"),
@@ -336,10 +336,12 @@ fn what_etcd_lacks_is_refused_before_it_is_asked() {
         let run = rlock("job").node("etcd://127.0.0.1:1").args(words);
         run.sh("true").code(64).said(&[why]);
     }
-    let mark = rlock("rlock:once:job").node("etcd://127.0.0.1:1");
-    mark.sh("true")
-        .code(64)
-        .said(&["the name begins with rlock:once:"]);
+    for own in ["rlock:once:job", "rlock:newest:job"] {
+        let run = rlock(own).node("etcd://127.0.0.1:1");
+        run.sh("true")
+            .code(64)
+            .said(&["the name begins with rlock:once: or rlock:newest:"]);
+    }
 }
 
 #[test]
