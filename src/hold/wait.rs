@@ -220,7 +220,7 @@ impl<T: Claimant> Driver<'_, T> {
         let leaving = self.leaving.take_if(|_| entry == QueueEntry::Left);
         match (&leaving, &attempt) {
             // It releases whatever the attempt may have set, too.
-            (Some(leaving), _) => leave(self.nodes, leaving).await,
+            (Some(leaving), _) => self.send(leaving).await,
             (None, Some(attempt)) => attempt.undo().await,
             (None, None) => {}
         }
@@ -234,11 +234,23 @@ impl<T: Claimant> Driver<'_, T> {
 
     async fn leave(&mut self) {
         if let Some(leaving) = self.leaving.take() {
-            leave(self.nodes, &leaving).await;
+            self.send(&leaving).await;
         }
         if self.kept.take().is_some() {
             self.claimant.undone();
         }
+    }
+
+    /// Sends what takes the waiter out of the queue. Where a place becomes the lock, the store may
+    /// drop what was sent if the client goes before the answer, and the place would keep others out.
+    async fn send(&self, leaving: &Release) {
+        let limit = if self.nodes.places_become_locks() {
+            self.waiting.options().schedule.node_timeout()
+        } else {
+            STRAGGLERS
+        };
+        let all: Vec<usize> = (0..self.nodes.len()).collect();
+        release(self.nodes, &all, leaving, limit).await;
     }
 
     /// Leaves nothing on the nodes, whatever the wait was doing.
@@ -258,11 +270,6 @@ async fn tallied(attempt: &mut Option<Attempt>) -> Tally {
         Some(attempt) => attempt.tally().await,
         None => std::future::pending().await,
     }
-}
-
-async fn leave(nodes: &Nodes, leaving: &Release) {
-    let all: Vec<usize> = (0..nodes.len()).collect();
-    release(nodes, &all, leaving, STRAGGLERS).await;
 }
 
 /// The client that waits. Its locks are numbered in the order in which they are taken.
