@@ -1,14 +1,17 @@
 //! The checks of a cluster for `doctor`: their words, their weight and their remedy.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{Client, Outcome};
 use super::names::Names;
-use super::rpc::{MemberListRequest, StatusRequest, StatusResponse, single};
+use super::rpc::{LeaseKeepAliveRequest, MemberListRequest, StatusRequest, StatusResponse, single};
 use crate::clock;
 use crate::store::Fault;
 use crate::store::examine::{Examination, Finding, Plan, Weight, slowness};
+use crate::store::net::hosts::Endpoint;
 use crate::text::{duration, escape};
 
 /// The first sound releases: a minor version, and the least patch of it. In earlier ones a leader
@@ -16,10 +19,39 @@ use crate::text::{duration, escape};
 /// (etcd issues 12528 and 15247).
 const SOUND: [(u64, u64); 2] = [(4, 31), (5, 13)];
 
+/// Time in which the members choose another leader, as etcd is configured: they miss the old one
+/// for one to two seconds, and may need a second vote.
+const ELECTION: Duration = Duration::from_secs(4);
+
 /// A member that the address names.
 struct Member {
     name: String,
     status: Result<StatusResponse, Fault>,
+    /// Why it answers no keepalive, though it answers.
+    unrenewed: Option<Fault>,
+}
+
+impl Member {
+    async fn asked(host: Endpoint, client: Client) -> Self {
+        let (name, limit) = (host.to_string(), client.limit());
+        let asking = async {
+            let status = client.ask(StatusRequest {}).await?;
+            // There is no such lease, so that none is extended.
+            let keepalive = client.call(LeaseKeepAliveRequest { id: i64::MAX }, || {});
+            Ok((status, keepalive.await))
+        };
+        let asked = clock::until(clock::now() + limit, asking).await;
+        let unrenewed = match &asked {
+            Some(Ok((_, Outcome::Refused(status)))) => Some(status.fault()),
+            _ => None,
+        };
+        let asked = asked.unwrap_or_else(|| Err(Fault::timeout(limit)));
+        Self {
+            name,
+            status: asked.map(|(status, _)| status),
+            unrenewed,
+        }
+    }
 }
 
 /// Examines the cluster, and whether it lets us see the locks of `plan` under `prefix`.
@@ -28,15 +60,8 @@ pub(super) async fn examination(
     prefix: &str,
     plan: &Plan,
 ) -> Result<Examination, Fault> {
-    let ask = |(host, client): (_, Client)| async move {
-        let limit = client.limit();
-        let status = clock::until(clock::now() + limit, client.ask(StatusRequest {})).await;
-        Member {
-            name: format!("{host}"),
-            status: status.unwrap_or_else(|| Err(Fault::timeout(limit))),
-        }
-    };
-    let members = join_all(client.each().into_iter().map(ask)).await;
+    let each = client.each().into_iter();
+    let members = join_all(each.map(|(host, client)| Member::asked(host, client))).await;
     let answered = || {
         members
             .iter()
@@ -76,6 +101,7 @@ pub(super) async fn examination(
     findings.dedup();
     findings.extend(of_list(members.len(), listed.len()));
     findings.extend(slowness(trip, plan));
+    findings.extend(of_ttl(plan.schedule.ttl()));
     let lines = members.iter().map(|member| match &member.status {
         Ok(status) => format!("member {}: {}", member.name, told(status)),
         Err(fault) => format!("member {}: {fault}", member.name),
@@ -156,15 +182,20 @@ fn of_member(member: &Member) -> Vec<Finding> {
         let what = format!("member {name} is a learner, which answers no request");
         findings.push(Finding::new(warn, what, "name members that vote"));
     }
-    for error in &status.errors {
-        let what = format!("member {name}: {}", escape::short(error));
-        let remedy = "etcdctl alarm list; compact and defragment it, then etcdctl alarm disarm";
-        let weight = if error.contains("NOSPACE") {
-            Weight::NoVote
+    if let Some(fault) = &member.unrenewed {
+        let what = format!("{name} answers no keepalive: {}", fault.cause());
+        let remedy = "name the members, and no etcd grpc-proxy";
+        findings.push(Finding::new(Weight::Unfit, what, remedy));
+    }
+    // A full store gives no lock, and a corrupt one gives nothing back either.
+    for alarm in status.errors.iter().filter(|error| error.contains("alarm")) {
+        let what = format!("member {name}: {}", escape::short(alarm));
+        let remedy = if alarm.contains("NOSPACE") {
+            "compact and defragment it, then etcdctl alarm disarm"
         } else {
-            warn
+            "see etcdctl alarm list, and replace the member whose data differ"
         };
-        findings.push(Finding::new(weight, what, remedy));
+        findings.push(Finding::new(Weight::NoVote, what, remedy));
     }
     match soundness(&status.version) {
         Some(true) => {}
@@ -205,6 +236,15 @@ fn soundness(version: &str) -> Option<bool> {
     Some(least.is_none_or(|(_, least)| patch >= *least))
 }
 
+/// Tells of a lease that may end while the members choose a leader. It is renewed each third of it.
+fn of_ttl(ttl: Duration) -> Option<Finding> {
+    let what = format!(
+        "a lease of {} may end while the members choose another leader",
+        duration::show(ttl)
+    );
+    (ttl * 2 / 3 < ELECTION).then(|| Finding::new(Weight::Warn, what, "give a --ttl of 6s or more"))
+}
+
 /// Tells of a list that does not name the members.
 fn of_list(named: usize, listed: usize) -> Option<Finding> {
     if listed == 1 {
@@ -234,6 +274,32 @@ mod tests {
         ] {
             assert_eq!(soundness(version), sound, "{version}");
         }
+    }
+
+    #[test]
+    fn a_learner_and_alarms_are_told() {
+        let status = StatusResponse {
+            version: "3.5.13".to_owned(),
+            leader: 1,
+            is_learner: true,
+            errors: vec!["memberID:1 alarm:CORRUPT ".to_owned()],
+            ..StatusResponse::default()
+        };
+        let findings = of_member(&Member {
+            name: "m".to_owned(),
+            status: Ok(status),
+            unrenewed: None,
+        });
+        let weights: Vec<_> = findings.iter().map(|finding| finding.weight).collect();
+        assert_eq!(weights, [Weight::Warn, Weight::NoVote]);
+        assert!(findings[0].what.contains("a learner"));
+        assert!(findings[1].what.contains("CORRUPT"));
+    }
+
+    #[test]
+    fn a_lease_that_an_election_may_outlast_is_told() {
+        let told = [3, 5, 6, 30].map(|seconds| of_ttl(Duration::from_secs(seconds)).is_some());
+        assert_eq!(told, [true, true, false, false]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Locks in etcd: in one line with `etcdctl lock`, with all that rlock does with a lock.
 
+mod examined;
 mod failures;
 mod hostile;
 mod logins;
@@ -450,4 +451,66 @@ fn a_waiter_that_gives_up_leaves_no_place() {
         .sh("true")
         .code(0)
         .within(soon);
+}
+
+#[test]
+fn a_lock_that_is_broken_stays_for_its_delay() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let delayed = ["--ttl", "5s", "--lock-delay", "2s"];
+    let mut job = rlock("job").node(&etcd.url()).args(delayed);
+    job = job.args(["-v"]);
+    let job = job.hold("echo ready; sleep 60");
+    let broken = ["break", "--yes", "job"];
+    rlock_words(broken)
+        .node(&etcd.url())
+        .finish()
+        .code(0)
+        .mentions(&["it stays parked"]);
+    job.finish().code(79).mentions(&["parked: the lock stays"]);
+    let busy = rlock("job").node(&etcd.url()).args(["-n"]).sh("true");
+    busy.code(75).said(&["parked by"]);
+    rlock("job").node(&etcd.url()).sh("true").code(0);
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn a_lock_is_broken_for_its_own_token_only() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let words = |words: &[&str]| {
+        let words = rlock_words(words.iter().copied());
+        words.node(&etcd.url()).finish()
+    };
+    let acquired = words(&["acquire", "-k", "job", "--ttl", "5m"]).code(0);
+    let token = acquired.stdout[0].clone();
+    let other = "11111111-2222-4333-8444-555555555555";
+    words(&["break", "--yes", "--token", other, "job"]).code(1);
+    words(&["check", "-k", "job", "--token", &token]).code(0);
+    words(&["break", "--yes", "--token", &token, "job"]).code(0);
+    words(&["check", "-k", "job", "--token", &token]).code(1);
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn metrics_tell_of_holders_waiters_and_ends() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = ["--metrics-dir", dir.path().to_str().expect("a name")];
+    let job = rlock("job").node(&etcd.url()).args(words).hold(HOLD);
+    let waiter = rlock("job").node(&etcd.url()).args(["--", "true"]).spawn();
+    wait_for_entries(&etcd, 2);
+    let gauges = rlock_words(["inspect", "--format", "openmetrics"]);
+    let gauges = gauges.node(&etcd.url()).finish().code(0).stdout;
+    for gauge in [
+        "rlock_lock_held{key=\"job\"} 1",
+        "rlock_lock_waiters{key=\"job\"} 1",
+    ] {
+        assert!(gauges.iter().any(|line| line == gauge), "{gauges:?}");
+    }
+    job.finish().code(1);
+    waiter.finish().code(0);
+    let page = std::fs::read_to_string(dir.path().join("rlock-job.prom")).expect("metrics");
+    assert!(
+        page.contains("rlock_last_exit_code{key=\"job\"} 1"),
+        "{page}"
+    );
 }
