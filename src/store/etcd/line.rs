@@ -1,8 +1,9 @@
 //! Tasks that listen: a waiter for its turn, and a holder for a hand on its entry.
 //!
 //! A waiter watches the nearest entry that keeps it out. When that goes, the waiter looks who is
-//! before it now, and is told once no entry is. Meanwhile its lease is kept alive. No decision
-//! depends on what is heard here: the client asks before it believes.
+//! before it now, and is told once no entry is. A watch may fall silent, so the waiter also looks by
+//! itself, the more often the nearer it is to its turn. Meanwhile its lease is kept alive. No
+//! decision depends on what is heard here: the client asks before it believes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ impl Lock {
             // Either end is told, and the client asks then.
             tokio::select! {
                 () = lock.keep_alive(&place, term) => {}
-                () = lock.until_first(&place, Some(ahead)) => {}
+                () = lock.until_first(&place, term, ahead) => {}
                 () = lock.until_superseded() => {}
             }
         });
@@ -73,22 +74,43 @@ impl Lock {
     }
 
     /// Tells the client when nothing stands before `place` any more.
-    async fn until_first(&self, place: &Place, mut ahead: Option<Ahead>) {
+    async fn until_first(&self, place: &Place, term: Term, mut ahead: Ahead) {
         loop {
-            let next = match ahead.take() {
-                Some(next) => Ok(Some(next)),
-                None => self.ahead(place).await,
-            };
-            match next {
-                Ok(None) => return self.tell(Hint::Woken(Wake::YourTurn)),
-                Ok(Some(next)) => {
-                    let behind = next.revision.saturating_add(1);
-                    let gone = self.until_event(&next.next.key, behind, DELETED);
-                    if gone.await.is_err() {
+            let behind = ahead.revision.saturating_add(1);
+            let found = tokio::select! {
+                gone = self.until_event(&ahead.next.key, behind, DELETED) => {
+                    if gone.is_err() {
                         sleep(AGAIN).await;
+                    } else if ahead.before == 0 {
+                        // It was the only one.
+                        return self.tell(Hint::Woken(Wake::YourTurn));
                     }
+                    self.ahead(place).await
                 }
-                Err(_) => sleep(AGAIN).await,
+                found = self.until_another(place, term, &ahead) => Ok(found),
+            };
+            match found {
+                Ok(Some(next)) => ahead = next,
+                Ok(None) => return self.tell(Hint::Woken(Wake::YourTurn)),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Asks until another entry stands before `place`, or none. A watch is silent on a member that
+    /// hangs, and the exchange leads to another one.
+    async fn until_another(&self, place: &Place, term: Term, known: &Ahead) -> Option<Ahead> {
+        // The further behind, the seldomer.
+        let pause = self
+            .client
+            .limit()
+            .saturating_mul(known.before.saturating_add(1));
+        loop {
+            sleep(pause.min(term.ttl() / 3)).await;
+            match self.ahead(place).await {
+                Ok(Some(next)) if next.next.key == known.next.key => {}
+                Ok(found) => return found,
+                Err(_) => {}
             }
         }
     }
