@@ -249,7 +249,8 @@ impl<'a> Claimed<'a> {
             term: schedule.term(),
             index: entry.seat.index,
             mode: entry.mode().unwrap_or_default(),
-            raises_counter: false,
+            // A server without the script then tells its counter, without which nothing is set again.
+            raises_counter: true,
             heal: None,
         };
         // Without the lock's own fence nothing is set: a node would take a lower counter for it.

@@ -415,6 +415,18 @@ fn a_renewal_sets_the_lock_again_where_a_minority_lost_it() {
 }
 
 #[test]
+fn a_renewal_sets_the_lock_again_at_a_server_that_has_lost_the_script_too() {
+    let (servers, nodes) = three();
+    let token = acquired(&nodes);
+    // Where the grant came late, it is set now.
+    with(&token, "renew", &nodes).finish().code(0);
+    servers[0].cli(&["FLUSHALL"]);
+    servers[0].cli(&["SCRIPT", "FLUSH"]);
+    with(&token, "renew", &nodes).finish().code(0).silent();
+    assert!(servers[0].cli(&["GET", "job"]).starts_with(&token));
+}
+
+#[test]
 fn a_minority_does_not_hold_the_lock() {
     let (servers, nodes) = three();
     let token = acquired(&nodes);
