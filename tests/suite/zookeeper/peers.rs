@@ -67,9 +67,10 @@ fn readers_of_all_clients_share_the_lock_and_keep_writers_out() {
         for (peer, _) in &mut peers {
             peer.ask("unlock mine");
         }
-        for (peer, kinds) in &mut peers {
+        for (index, (peer, kinds)) in peers.iter_mut().enumerate() {
             let writer = kinds[1].0;
             peer.ask(&format!("lock writer {writer} /readers"));
+            until_waiting(server, "readers", index + 1);
             run(server, "readers")
                 .args(["-n", "-s"])
                 .sh("true")
