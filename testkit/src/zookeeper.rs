@@ -15,12 +15,24 @@ use tempfile::TempDir;
 use crate::processes::{self, signal};
 use crate::program::{clean, source};
 use crate::wait::LIMIT;
-use crate::{Port, eventually, skipped, unignore_signals};
+use crate::{Certificates, Port, eventually, skipped, unignore_signals};
 
 /// Parts of a server (Debian's libzookeeper-java and libslf4j-java).
 const JARS: [&str; 2] = [
     "/usr/share/java/zookeeper.jar",
     "/usr/share/java/slf4j-simple.jar",
+];
+
+/// Parts of a server with TLS (Debian's libnetty-java).
+const NETTY: [&str; 8] = [
+    "/usr/share/java/netty-buffer.jar",
+    "/usr/share/java/netty-codec.jar",
+    "/usr/share/java/netty-common.jar",
+    "/usr/share/java/netty-handler.jar",
+    "/usr/share/java/netty-resolver.jar",
+    "/usr/share/java/netty-transport.jar",
+    "/usr/share/java/netty-transport-native-epoll.jar",
+    "/usr/share/java/netty-transport-native-unix-common.jar",
 ];
 
 /// Parts of a client of Curator.
@@ -52,11 +64,22 @@ pub fn has_zookeeper() -> bool {
     is_there
 }
 
+/// Whether a server can have TLS. If not, says so.
+pub fn has_zookeeper_with_tls() -> bool {
+    let is_there = NETTY.iter().all(|jar| Path::new(jar).exists());
+    if !is_there {
+        skipped("Debian's libnetty-java is not installed");
+    }
+    is_there && has_zookeeper()
+}
+
 /// A server in a directory of its own; both are gone when it is dropped.
 pub struct ZooKeeper {
     dir: TempDir,
     process: Child,
     port: Port,
+    /// Its port for clients with TLS.
+    secure: Option<Port>,
 }
 
 impl ZooKeeper {
@@ -64,6 +87,32 @@ impl ZooKeeper {
     pub fn start(options: &[&str]) -> Self {
         let port = Port::reserve().expect("a port");
         Self::with(port, options, None)
+    }
+
+    /// Starts a server alone that has a port for clients with TLS too. They must have a certificate of
+    /// the same issuer.
+    pub fn start_secure(certificates: &Certificates) -> Self {
+        let port = || Port::reserve().expect("a port");
+        let secure = port();
+        let text = |name: &str| std::fs::read_to_string(certificates.file(name)).expect("a file");
+        let store = certificates.file("store.pem");
+        std::fs::write(&store, text("server.key") + &text("server.pem")).expect("a file");
+        let lines = [
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+            format!("secureClientPort={}", secure.number()),
+            "secureClientPortAddress=127.0.0.1".to_owned(),
+            "ssl.keyStore.type=PEM".to_owned(),
+            format!("ssl.keyStore.location={}", store.display()),
+            "ssl.trustStore.type=PEM".to_owned(),
+            format!(
+                "ssl.trustStore.location={}",
+                certificates.file("ca.pem").display()
+            ),
+        ];
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let mut server = Self::with(port(), &lines, None);
+        server.secure = Some(secure);
+        server
     }
 
     /// Starts an ensemble. Member `n` finds the leader's port for followers of member `m` at
@@ -126,7 +175,12 @@ impl ZooKeeper {
             std::fs::write(dir.path().join("myid"), id.to_string()).expect("myid");
         }
         let process = launch(&dir);
-        Self { dir, process, port }
+        Self {
+            dir,
+            process,
+            port,
+            secure: None,
+        }
     }
 
     fn until_ready(&self) {
@@ -161,6 +215,12 @@ impl ZooKeeper {
     /// Returns the node's address.
     pub fn url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.port())
+    }
+
+    /// Returns the node's address with TLS.
+    pub fn secure_url(&self) -> String {
+        let port = self.secure.as_ref().expect("a port for TLS");
+        format!("zookeepers://127.0.0.1:{}", port.number())
     }
 
     /// Stops the server (SIGSTOP).
@@ -198,7 +258,7 @@ fn launch(dir: &TempDir) -> Child {
         .args(["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
         .args(["-Xshare:auto", "-Dzookeeper.admin.enableServer=false"])
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-        .args(["-cp", &JARS.join(":")])
+        .args(["-cp", &[&JARS[..], &NETTY].concat().join(":")])
         .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
         .arg(dir.path().join("zoo.cfg"))
         .stdout(Stdio::null())

@@ -2,25 +2,31 @@
 //!
 //! 1. The server that answered last comes first, then the others in the order of the address. The
 //!    first of all is a random one.
-//! 2. A server has a third of the limit to attach the session. One that is cut off from its leader
-//!    does not, although it answers pings.
-//! 3. What is to be asked follows the connect request in the same write. A server reads it once
+//! 2. If a server does not attach the session within a third of the limit, the next one is asked
+//!    too, and the first answer counts. One that is cut off from its leader does not answer,
+//!    although it answers pings. A slow one is not left: in a slow ensemble no other is faster.
+//! 3. One that attaches the session and does not answer what follows is not the first to be asked
+//!    the next time.
+//! 4. What is to be asked follows the connect request in the same write. A server reads it once
 //!    the session stands (`ZooKeeperServer.java`, disableRecv).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::jute::{Request, Session, error};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+
+use super::jute::{Request, Session, connect as connect_request, error};
 use super::wire::Wire;
 use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
-use crate::store::net::dial::{Stream, boxed, connect};
+use crate::store::net::dial::{Stream, boxed, connect, first_byte};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::quorum::{QuorumAccess, QuorumDial};
-use crate::store::net::tls::Trust;
+use crate::store::net::tls::{Trust, no_tls};
 use crate::store::{Fault, FaultKind};
 
 /// Timeout of a session that only looks, or changes another client's entries.
@@ -50,8 +56,28 @@ pub(super) struct Attachment<'a> {
 
 /// A session that is attached, and the xids of what was asked.
 pub(super) struct Attached {
-    pub(super) session: Session,
+    /// `None`: it is over.
+    pub(super) session: Option<Session>,
     pub(super) xids: Vec<i32>,
+    /// Whether another server may have carried out what was asked, too.
+    pub(super) is_repeated: bool,
+}
+
+/// The connections of one attachment, in the order in which their servers were asked. New sessions
+/// that are not taken are ended.
+struct Tries<'a> {
+    wires: Vec<Option<Wire>>,
+    is_new: bool,
+    closing: &'a mut Vec<Closing>,
+}
+
+impl Drop for Tries<'_> {
+    fn drop(&mut self) {
+        if self.is_new {
+            let left = self.wires.drain(..).flatten();
+            self.closing.extend(left.map(Closing::of));
+        }
+    }
 }
 
 /// A connection with a session that is not ours any more: its end is written behind all else.
@@ -61,9 +87,10 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// Ends the session of `wire`.
+    /// Ends the session of `wire`. What the kernel takes at once is written.
     pub(super) fn of(mut wire: Wire) -> Self {
         let xid = wire.queue(&Request::Close);
+        let _ = wire.flush().now_or_never();
         Self { wire, xid }
     }
 
@@ -100,12 +127,32 @@ pub fn dial(trust: Option<&Trust>) -> QuorumDial {
             match trust {
                 Some(trust) => {
                     let plain = "write zookeeper:// if that is meant";
-                    boxed(Ok(trust.handshake(host, stream, plain).await?))
+                    match trust.handshake(host, stream, plain).await {
+                        // It closes a connection whose beginning it does not understand.
+                        Err(fault)
+                            if fault.kind == FaultKind::Unavailable
+                                && speaks_plainly(host, *port, limit / 4).await =>
+                        {
+                            Err(no_tls(plain))
+                        }
+                        shaken => boxed(Ok(shaken?)),
+                    }
                 }
                 None => boxed(Ok(stream)),
             }
         })
     })
+}
+
+/// Whether a server without TLS listens there: it answers for a session that it does not know.
+async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
+    let unknown = Session {
+        id: 1,
+        password: vec![0; 16],
+        timeout: VISIT,
+    };
+    let greeting = connect_request(Some(&unknown), VISIT, 0);
+    first_byte(host, port, &greeting, limit).await == Some(0)
 }
 
 impl Ensemble {
@@ -144,83 +191,102 @@ impl Ensemble {
         (self.dial)(self.access.hosts[0].clone(), self.limit).await
     }
 
-    /// Attaches a session to the first server that does so, over the connection that is then in
-    /// `open`. `None`: the session is over. The ends of new sessions that may have begun elsewhere
-    /// go to `closing`. May be dropped: then `open` has the connection that was being made.
+    /// Begins with the next server from now on, since an exchange was not over in time.
+    pub(super) fn turn(&self) {
+        self.next.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Attaches a session, over the connection that is then in `open`, to the server that answers
+    /// first. The ends of new sessions that may have begun elsewhere go to `closing`, also if this
+    /// is dropped.
     pub(super) async fn attach(
         &self,
         attachment: &Attachment<'_>,
         open: &mut Option<Wire>,
         closing: &mut Vec<Closing>,
-    ) -> Result<Option<Attached>, Fault> {
+    ) -> Result<Attached, Fault> {
         let count = self.access.hosts.len();
-        let share = if count == 1 {
-            self.limit
-        } else {
-            self.limit / 3
+        let first = self.next.load(Ordering::Relaxed) % count;
+        let mut made = Tries {
+            wires: (0..count).map(|_| None).collect(),
+            is_new: attachment.session.is_none(),
+            closing,
         };
-        let first = self.next.load(Ordering::Relaxed);
-        let mut last = None;
-        let mut was_asked = false;
-        for index in (0..count).map(|index| (first + index) % count) {
-            let end = clock::now() + share;
-            let made = clock::until(end, self.attach_to(index, share, attachment, open)).await;
-            match made.unwrap_or_else(|| Err(Fault::timeout(share))) {
-                Ok(attached) => {
-                    self.next.store(index, Ordering::Relaxed);
-                    return Ok(attached);
+        let mut wires = made.wires.iter_mut().enumerate();
+        let mut tries = FuturesUnordered::new();
+        let mut fault = Fault::timeout(self.limit);
+        let answered = loop {
+            match wires.next() {
+                Some((number, wire)) => {
+                    let index = (first + number) % count;
+                    tries.push(async move {
+                        let made = self.attach_to(index, attachment, wire).await;
+                        (number, made)
+                    });
                 }
-                Err(fault) => {
-                    was_asked |= open.is_some();
-                    let is_refused = fault.kind == FaultKind::Refused;
-                    last = Some(fault);
-                    let wire = open.take();
-                    if attachment.session.is_none() {
-                        closing.extend(wire.map(Closing::of));
-                    }
-                    if is_refused {
-                        break;
+                None if tries.is_empty() => break None,
+                None => {}
+            }
+            let patience = match wires.len() {
+                0 => Instant::NEVER,
+                _ => clock::now() + self.limit / 3,
+            };
+            match clock::until(patience, tries.next()).await {
+                None | Some(None) => {}
+                Some(Some((number, Ok(attached)))) => break Some((number, attached)),
+                Some(Some((_, Err(other)))) => {
+                    fault = other;
+                    if fault.kind == FaultKind::Refused {
+                        break None;
                     }
                 }
             }
-        }
-        let fault = last.unwrap_or_else(|| Fault::timeout(self.limit));
-        // It may have been carried out where it was asked.
-        let kind = match fault.kind {
-            FaultKind::Unavailable if was_asked => FaultKind::Unknown,
-            kind => kind,
         };
-        Err(Fault { kind, ..fault })
+        drop(tries);
+        let Some((number, attached)) = answered else {
+            // It may have been carried out where it was asked.
+            let was_asked = made.wires.iter().any(Option::is_some);
+            if fault.kind == FaultKind::Unavailable && was_asked {
+                fault.kind = FaultKind::Unknown;
+            }
+            return Err(fault);
+        };
+        self.next.store((first + number) % count, Ordering::Relaxed);
+        *open = made.wires[number].take();
+        Ok(Attached {
+            is_repeated: made.wires.iter().any(Option::is_some),
+            ..attached
+        })
     }
 
     /// Attaches a session to server number `index`.
     async fn attach_to(
         &self,
         index: usize,
-        limit: Duration,
         attachment: &Attachment<'_>,
         open: &mut Option<Wire>,
-    ) -> Result<Option<Attached>, Fault> {
+    ) -> Result<Attached, Fault> {
         let Attachment {
             session,
             timeout,
             zxid,
             requests,
         } = *attachment;
-        let stream = (self.dial)(self.access.hosts[index].clone(), limit).await?;
+        let stream = (self.dial)(self.access.hosts[index].clone(), self.limit).await?;
         let wire = open.insert(Wire::new(stream, session, timeout, zxid));
         wire.queue_login(self.login().as_deref());
         let xids = requests.iter().map(|request| wire.queue(request)).collect();
         let greeted = wire.greeted().await.map_err(before_greeting)?;
-        Ok(greeted.map(|greeted| Attached {
-            session: Session {
+        Ok(Attached {
+            session: greeted.map(|greeted| Session {
                 // That of its beginning counts where a leader begins anew.
                 timeout: session
                     .map_or(greeted.timeout, |known| known.timeout.min(greeted.timeout)),
                 ..greeted
-            },
+            }),
             xids,
-        }))
+            is_repeated: false,
+        })
     }
 
     /// Returns `user:password`.
@@ -243,8 +309,9 @@ impl Ensemble {
             // It has asked for nothing that stays, and ends by itself.
             let _ = left.flush().await;
         }
-        match (attached?, open) {
-            (Some(attached), Some(wire)) => Ok((Visit(wire), attached.xids)),
+        let attached = attached?;
+        match (attached.session, open) {
+            (Some(_), Some(wire)) => Ok((Visit(wire), attached.xids)),
             _ => Err(refused(error::SESSION_EXPIRED)),
         }
     }

@@ -37,8 +37,10 @@ impl Keeper {
         let attached = self
             .ensemble
             .attach(&attachment, &mut self.open, &mut self.closing);
-        let (Some(Attached { session, mut xids }), Some(wire)) = (attached.await?, &mut self.open)
-        else {
+        let Attached {
+            session, mut xids, ..
+        } = attached.await?;
+        let (Some(session), Some(wire)) = (session, &mut self.open) else {
             return Err(refused(error::SESSION_EXPIRED));
         };
         must_last(&session, claim.term)?;
@@ -82,7 +84,7 @@ impl Keeper {
         }
         let fence = u64::try_from(zxid).ok().and_then(Fence::new);
         let until = lease_end(claim.term, wire.begun, session.timeout);
-        self.place = Some(Place {
+        let place = Place {
             token: claim.token,
             session,
             own,
@@ -96,10 +98,11 @@ impl Keeper {
             is_told: false,
             superseding: Superseding::of(claim),
             is_broken: false,
-        });
+        };
+        let line = place.line(&children);
+        self.place = Some(place);
         self.wire = self.open.take();
         (self.entering, self.gone) = (None, None);
-        let line = Line::of(&children);
         self.judge(claim, line, until).await
     }
 
@@ -140,13 +143,14 @@ impl Keeper {
                     position,
                 });
             };
-            let watched = Request::Data(self.path.child(before.last()), claim.ticket.is_some());
+            let before = before.last_before(&line.0[at]);
+            let watched = Request::Data(self.path.child(before), claim.ticket.is_some());
             let watched = wire.queue(&watched);
             let is_there = wire.reply(watched).await?.header.error == 0;
             let blocker = visit::blocker(wire, &self.path, &line, &claim.outer).await?;
             let Some(blocker) = blocker.filter(|_| is_there) else {
                 let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
-                line = Line::of(&list(wire, xid).await?);
+                line = place.line(&list(wire, xid).await?);
                 continue;
             };
             self.due = clock::now() + place.session.timeout / 3;

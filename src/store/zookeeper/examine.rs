@@ -129,7 +129,7 @@ async fn session(server: &Ensemble, timeout: Duration) -> Result<(Duration, usiz
     };
     let (mut open, mut closing) = (None, Vec::new());
     let attached = server.attach(&attachment, &mut open, &mut closing).await?;
-    let (Some(attached), Some(mut wire)) = (attached, open) else {
+    let (Some(begun), Some(mut wire)) = (attached.session, open) else {
         return Err(Fault::new(FaultKind::Unavailable, "the session is over"));
     };
     let told = wire.reply(attached.xids[0]).await?.data()?;
@@ -138,7 +138,7 @@ async fn session(server: &Ensemble, timeout: Duration) -> Result<(Duration, usiz
     let listed = config.lines().filter(|line| line.starts_with("server."));
     let listed = listed.count();
     let _ = Closing::of(wire).done().await;
-    Ok((attached.session.timeout, listed))
+    Ok((begun.timeout, listed))
 }
 
 /// Asks for version and role, which a server may not tell (`4lw.commands.whitelist`).

@@ -82,9 +82,11 @@ mod code {
 
 /// Codes of errors (`KeeperException.java`).
 pub(super) mod error {
+    pub(in super::super) const UNIMPLEMENTED: i32 = -6;
     pub(in super::super) const NO_NODE: i32 = -101;
     pub(in super::super) const NO_AUTH: i32 = -102;
     pub(in super::super) const BAD_VERSION: i32 = -103;
+    pub(in super::super) const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
     pub(in super::super) const NODE_EXISTS: i32 = -110;
     pub(in super::super) const SESSION_EXPIRED: i32 = -112;
     pub(in super::super) const AUTH_FAILED: i32 = -115;

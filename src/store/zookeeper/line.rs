@@ -6,6 +6,8 @@
 //!    stem of its kind, made in one transaction: each other client finds one of its own.
 //! 3. A writer is kept out by each party ahead, and a reader by each writer ahead.
 
+use std::collections::HashMap;
+
 use crate::lock::mode::Mode;
 use crate::lock::token::Token;
 
@@ -74,9 +76,14 @@ impl Party {
         &self.entries[1 % self.entries.len()]
     }
 
-    /// The last entry, which others watch.
-    pub(super) fn last(&self) -> &str {
-        &self.entries[self.entries.len() - 1]
+    /// The last entry ahead of `other`, which watches it.
+    pub(super) fn last_before(&self, other: &Self) -> &str {
+        let is_ahead =
+            |name: &&String| read(name).is_some_and(|(_, _, number)| number < other.number);
+        self.entries
+            .iter()
+            .rfind(is_ahead)
+            .unwrap_or(&self.entries[0])
     }
 
     /// Whether it has the form of an rlock's: an entry of each stem.
@@ -102,11 +109,11 @@ impl Line {
             .filter_map(|name| Some((name, read(name)?)))
             .collect();
         entries.sort_by_key(|(name, (_, _, number))| (*number, *name));
-        let mut parties: Vec<(&str, Party)> = Vec::new();
+        let (mut parties, mut places) = (Vec::<Party>::new(), HashMap::new());
         for (name, (key, is_writer, number)) in entries {
             // A token is its party's own; a party that came twice stands where it came first.
-            let known = parties.iter_mut().find(|(known, _)| *known == key);
-            if let Some((_, party)) = known {
+            let place = *places.entry(key).or_insert(parties.len());
+            if let Some(party) = parties.get_mut(place) {
                 party.entries.push(name.clone());
                 party.is_writer |= is_writer;
                 continue;
@@ -120,9 +127,24 @@ impl Line {
                 is_writer,
                 number,
             };
-            parties.push((key, party));
+            parties.push(party);
         }
-        Self(parties.into_iter().map(|(_, party)| party).collect())
+        Self(parties)
+    }
+
+    /// Reads the line as the party of `token` does, whose entries are `own`. Others with its token are
+    /// of an attempt whose answer was lost. They are no place of its own, since they end with another
+    /// session.
+    pub(super) fn seen_by(token: Token, own: &[String], children: &[String]) -> Self {
+        let token = token.to_string();
+        let is_of_it = |name: &&String| !name.contains(&token) || own.contains(*name);
+        Self::of(
+            &children
+                .iter()
+                .filter(is_of_it)
+                .cloned()
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// Returns the place of the party of `token`.
@@ -216,7 +238,8 @@ mod tests {
         assert!(line.is_shared());
         let before = |token| {
             let place = line.place(token).unwrap();
-            line.before(place).map(|party| party.last().to_owned())
+            line.before(place)
+                .map(|party| party.last_before(&line.0[place]).to_owned())
         };
         assert_eq!(before(reader), None);
         assert_eq!(before(writer), Some(foreign));
@@ -226,6 +249,22 @@ mod tests {
         );
         let rlocks = line.0.iter().map(Party::is_rlocks).collect::<Vec<_>>();
         assert_eq!(rlocks, [true, false, true, true]);
+    }
+
+    #[test]
+    fn entries_of_an_attempt_that_was_lost_are_no_place_of_ours() {
+        let [ours, other] = [(); 2].map(|()| Token::fresh());
+        let own = rlock(ours, Mode::Exclusive, 6);
+        let mut names = rlock(ours, Mode::Exclusive, 0);
+        names.extend(rlock(other, Mode::Exclusive, 3));
+        names.extend(own.clone());
+        let line = Line::seen_by(ours, &own, &names);
+        assert_eq!((line.place(ours), line.place(other)), (Some(1), Some(0)));
+        // The other one waits for the last entry ahead of its own.
+        let line = Line::of(&names);
+        let place = line.place(other).unwrap();
+        let before = line.before(place).unwrap().last_before(&line.0[place]);
+        assert_eq!(before, format!("_c_{ours}-__lock__0000000002"));
     }
 
     #[test]

@@ -157,7 +157,10 @@ struct Shared {
 impl Shared {
     fn tell(&self, hint: Hint) {
         let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        hints.push_back(hint);
+        // A server that floods us with events costs no memory.
+        if !hints.contains(&hint) {
+            hints.push_back(hint);
+        }
         drop(hints);
         self.changed.send_replace(());
     }
@@ -216,10 +219,14 @@ impl ZooKeeperNode {
             Err(why) => return ready(Err(unfit_name(why))),
         };
         let limit = self.ensemble.limit();
-        let visit = visit(Arc::clone(&self.ensemble), path);
+        let ensemble = Arc::clone(&self.ensemble);
+        let visit = visit(Arc::clone(&ensemble), path);
         let task = tokio::spawn(async move {
             let visited = clock::until(clock::now() + limit, visit).await;
-            visited.unwrap_or_else(|| Err(Fault::timeout(limit)))
+            visited.unwrap_or_else(|| {
+                ensemble.turn();
+                Err(Fault::timeout(limit))
+            })
         });
         Box::pin(async move {
             let ended = |_| Err(Fault::timeout(limit));
@@ -327,7 +334,9 @@ fn unfit_name(why: &str) -> Fault {
 
 /// The fault of an error's code.
 fn refused(code: i32) -> Fault {
-    use jute::error::{AUTH_FAILED, NO_AUTH, NO_NODE, SESSION_EXPIRED};
+    use jute::error::{
+        AUTH_FAILED, NO_AUTH, NO_CHILDREN_FOR_EPHEMERALS, NO_NODE, SESSION_EXPIRED, UNIMPLEMENTED,
+    };
     match code {
         NO_AUTH => Fault::denied(
             Denied::Key,
@@ -338,6 +347,14 @@ fn refused(code: i32) -> Fault {
             Denied::Login,
             "AuthFailed: the server refuses the user and the password",
             "give the right user and password, as in zookeeper://user@host and --password-file",
+        ),
+        NO_CHILDREN_FOR_EPHEMERALS => Fault::unfit(
+            "a znode above the lock's ends with a session, and has no children",
+            "give another name, or another chroot",
+        ),
+        UNIMPLEMENTED => Fault::unfit(
+            "it knows no containers, which came with ZooKeeper 3.5",
+            "upgrade it",
         ),
         SESSION_EXPIRED => Fault::new(FaultKind::Unavailable, "the session is over"),
         NO_NODE => Fault::new(

@@ -85,7 +85,8 @@ pub(super) fn is_reserved(name: &str) -> bool {
 }
 
 fn is_forbidden(c: char) -> bool {
-    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    // Those above U+FFFF are two characters to Java, neither of which a name has.
+    matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
 #[cfg(test)]
@@ -117,6 +118,7 @@ mod tests {
             ("a/../b", ".."),
             ("a\nb", "no znode"),
             ("a\u{e000}", "no znode"),
+            ("a\u{1f600}", "no znode"),
             ("a/x-lock-0000000001", "entry"),
             ("zookeeper/config", "own"),
             ("rlock:once:job", "successes"),

@@ -57,6 +57,19 @@ pub(super) struct Place {
     pub(super) is_broken: bool,
 }
 
+impl Place {
+    /// Reads the names of the lock's children.
+    pub(super) fn line(&self, children: &[String]) -> Line {
+        Line::seen_by(self.token, &self.own, children)
+    }
+
+    /// Returns the requests that watch its entries. Each is all that a client of one kind sees.
+    pub(super) fn watches(&self, path: &LockPath) -> impl Iterator<Item = Request> {
+        let watch = |name: &String| Request::Data(path.child(name), true);
+        self.own.iter().map(watch)
+    }
+}
+
 /// See the module.
 pub(super) struct Keeper {
     pub(super) ensemble: Arc<Ensemble>,
@@ -84,11 +97,11 @@ pub(super) struct Keeper {
 
 /// The outcome of a proof.
 enum Proof {
-    /// The place stands, in this line, until then. `data`: of its first entry, if it is held.
+    /// The place stands, in this line, until then. `data`: of its entries.
     Stands {
         until: Instant,
         line: Line,
-        data: Option<Vec<u8>>,
+        data: Vec<Vec<u8>>,
     },
     /// It is gone.
     Lost(Revoked),
@@ -135,7 +148,8 @@ impl Keeper {
             next = self.carry_out(command, &mut inbox).await;
         }
         let end = clock::now() + self.ensemble.limit();
-        self.leave(end).await;
+        let unwritten = self.shared.writes.begin();
+        self.leave(unwritten, end).await;
         let ended = join_all(self.closing.iter_mut().map(Closing::done));
         clock::until(end, ended).await;
     }
@@ -150,8 +164,7 @@ impl Keeper {
                 return None;
             }
             Command::Leave(unwritten, reply) => {
-                self.leave(end).await;
-                drop(unwritten);
+                self.leave(unwritten, end).await;
                 let _ = reply.send(());
                 return None;
             }
@@ -161,6 +174,9 @@ impl Keeper {
         let interrupted = tokio::select! {
             biased;
             obeyed = clock::until(end, self.obey(command)) => {
+                if obeyed.is_none() {
+                    self.ensemble.turn();
+                }
                 if obeyed.is_none() && is_of_waiter {
                     self.wire = None;
                     self.due = clock::now() + PAUSE;
@@ -283,11 +299,11 @@ impl Keeper {
         let check = |name: &String| Operation::Check(self.path.child(name), ANY_VERSION);
         let mut parts: Vec<Operation> = place.own.iter().map(check).collect();
         parts.extend(value.map(|value| Operation::Set(first.clone(), value, 0)));
-        let requests = [
+        let mut requests = vec![
             Request::Multi(parts),
             Request::Children(self.path.as_str().to_owned()),
-            Request::Data(first, true),
         ];
+        requests.extend(place.watches(&self.path));
         let attachment = Attachment {
             session: Some(&place.session),
             timeout: term.ttl(),
@@ -305,21 +321,18 @@ impl Keeper {
             self.wire = None;
             attached = self.ensemble.attach(&attachment, open, closing).await;
         }
-        let (Some(Attached { session, xids }), Some(wire)) = (attached?, open) else {
+        let Attached { session, xids, .. } = attached?;
+        let (Some(session), Some(wire)) = (session, open) else {
             return Ok(Proof::Lost(Revoked::Missing));
         };
         let until = lease_end(term, wire.begun, session.timeout);
         let checked = wire.reply(xids[0]).await?.multi()?;
         let line = wire.reply(xids[1]).await?.children()?;
-        let line = Line::of(&line.unwrap_or_default());
-        let data = wire.reply(xids[2]).await?.data()?;
+        let line = place.line(&line.unwrap_or_default());
+        let data = watched(wire, &xids[2..]).await?;
         self.wire = self.open.take();
         Ok(match (checked, data) {
-            (Ok(_), Ok((data, _))) => Proof::Stands {
-                until,
-                line,
-                data: Some(data),
-            },
+            (Ok(_), Ok(data)) => Proof::Stands { until, line, data },
             (Err(error::BAD_VERSION), _) => Proof::Changed,
             (Err(error::NO_NODE | error::SESSION_EXPIRED), _) | (Ok(_), Err(error::NO_NODE)) => {
                 let how = if line.0.is_empty() {
@@ -358,7 +371,7 @@ impl Keeper {
                     return Ok(Renewal::NotOurs(Revoked::TakenOver, None, None));
                 }
                 self.set_wakes(true);
-                let by = data.and_then(|data| visit::breaker(&data));
+                let by = data.iter().find_map(|data| visit::breaker(data));
                 if let Some(place) = &mut self.place {
                     place.is_broken = by.is_some();
                 }
@@ -391,6 +404,21 @@ impl Keeper {
             });
         }))
     }
+}
+
+/// Returns the data of the entries that are watched, or the error of one of them.
+pub(super) async fn watched(
+    wire: &mut Wire,
+    xids: &[i32],
+) -> Result<Result<Vec<Vec<u8>>, i32>, Fault> {
+    let mut all = Vec::with_capacity(xids.len());
+    for xid in xids {
+        match wire.reply(*xid).await?.data()? {
+            Ok((data, _)) => all.push(data),
+            Err(code) => return Ok(Err(code)),
+        }
+    }
+    Ok(Ok(all))
 }
 
 /// Returns the names of the children that were asked for.

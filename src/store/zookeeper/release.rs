@@ -3,7 +3,7 @@
 
 use futures_util::future::{join_all, pending};
 
-use super::ensemble::{Attached, Attachment, Closing};
+use super::ensemble::{Attachment, Closing};
 use super::jute::{ANY_VERSION, Operation, Request, error};
 use super::place::{Keeper, PAUSE, Place};
 use super::remains::Left;
@@ -16,32 +16,10 @@ use crate::store::{Fault, Release, ReleaseReply};
 
 impl Keeper {
     /// Gives up the place of a waiter. A lock that is held stays.
-    pub(super) async fn leave(&mut self, end: Instant) {
-        let Some(place) = self.place.take_if(|place| !place.is_held) else {
-            return;
-        };
-        self.gone = Some((place.token, Revoked::Missing));
-        self.set_wakes(false);
-        if let Some(wire) = self.wire.take() {
-            let mut closing = Closing::of(wire);
-            if clock::until(end, closing.flush())
-                .await
-                .is_some_and(|flushed| flushed.is_ok())
-            {
-                return self.closing.push(closing);
-            }
+    pub(super) async fn leave(&mut self, unwritten: Unwritten, end: Instant) {
+        if let Some(place) = self.place.take_if(|place| !place.is_held) {
+            self.give_back(place, unwritten, end).await;
         }
-        let attachment = Attachment {
-            session: Some(&place.session),
-            timeout: place.session.timeout,
-            zxid: 0,
-            requests: &[Request::Close],
-        };
-        let attached = self
-            .ensemble
-            .attach(&attachment, &mut self.open, &mut self.closing);
-        let _ = clock::until(end, attached).await;
-        self.open = None;
     }
 
     /// Deletes the entries of a token and ends their session, behind all that was sent before.
@@ -90,6 +68,8 @@ impl Keeper {
         }
     }
 
+    /// Deletes the entries of `place` over the connection that it has. If there is none, it breaks, or
+    /// its server does not answer within a third of the limit, the others are asked too.
     pub(super) async fn give_back(
         &mut self,
         place: Place,
@@ -100,26 +80,43 @@ impl Keeper {
         self.set_wakes(false);
         let delete = |name: &String| Operation::Delete(self.path.child(name), ANY_VERSION);
         let deletion = Request::Multi(place.own.iter().map(delete).collect());
-        let mut is_sent = false;
-        let mut fault = Fault::timeout(self.ensemble.limit());
+        let mut sent = None;
         if let Some(mut wire) = self.wire.take() {
             let xid = wire.queue(&deletion);
             let mut closing = Closing::of(wire);
-            if clock::until(end, closing.flush())
-                .await
-                .is_some_and(|flushed| flushed.is_ok())
-            {
-                is_sent = true;
-                drop(unwritten);
-                let deleted = clock::until(end, closing.reply_before(xid)).await;
-                self.closing.push(closing);
-                match deleted {
-                    Some(Ok(reply)) => return released(reply, false),
-                    Some(Err(broken)) => fault = broken,
-                    None => return ReleaseReply::Failed(fault),
-                }
+            let flushed = clock::until(end, closing.flush()).await;
+            if flushed.is_some_and(|flushed| flushed.is_ok()) {
+                sent = Some((closing, xid));
             }
         }
+        let Some((mut closing, xid)) = sent else {
+            return self.give_back_anew(&place, deletion, false, end).await;
+        };
+        drop(unwritten);
+        let silence = clock::now() + self.ensemble.limit() / 3;
+        let reply = clock::until(end.min(silence), closing.reply_before(xid)).await;
+        let released = match reply {
+            Some(Ok(reply)) => released(reply, false),
+            Some(Err(_)) => self.give_back_anew(&place, deletion, true, end).await,
+            None => tokio::select! {
+                Ok(reply) = closing.reply_before(xid) => released(reply, false),
+                released = self.give_back_anew(&place, deletion, true, end) => released,
+            },
+        };
+        self.closing.push(closing);
+        released
+    }
+
+    /// Attaches the session of `place` anew to delete its entries. `is_sent`: that may have been done
+    /// already.
+    async fn give_back_anew(
+        &mut self,
+        place: &Place,
+        deletion: Request,
+        mut is_sent: bool,
+        end: Instant,
+    ) -> ReleaseReply {
+        let mut fault = Fault::timeout(self.ensemble.limit());
         let requests = [deletion, Request::Close];
         let attachment = Attachment {
             session: Some(&place.session),
@@ -132,13 +129,15 @@ impl Keeper {
                 .ensemble
                 .attach(&attachment, &mut self.open, &mut self.closing);
             match clock::until(end, attached).await {
-                Some(Ok(None)) if is_sent => return ReleaseReply::Released,
-                Some(Ok(None)) => return ReleaseReply::NotOurs(Revoked::Missing),
-                Some(Ok(Some(Attached { xids, .. }))) => {
+                Some(Ok(attached)) => {
+                    is_sent |= attached.is_repeated;
+                    if attached.session.is_none() {
+                        return released(Ok(Err(error::SESSION_EXPIRED)), is_sent);
+                    }
                     let Some(mut wire) = self.open.take() else {
                         break;
                     };
-                    match clock::until(end, wire.reply(xids[0])).await {
+                    match clock::until(end, wire.reply(attached.xids[0])).await {
                         Some(Ok(reply)) => return released(reply.multi(), is_sent),
                         Some(Err(broken)) => (fault, is_sent) = (broken, true),
                         None => break,
@@ -150,6 +149,7 @@ impl Keeper {
             clock::until(end.min(clock::now() + PAUSE), pending::<()>()).await;
         }
         self.open = None;
+        self.ensemble.turn();
         ReleaseReply::Failed(fault)
     }
 }
@@ -158,7 +158,7 @@ impl Keeper {
 fn released(deleted: Result<Result<Vec<String>, i32>, Fault>, may_have_run: bool) -> ReleaseReply {
     match deleted {
         Ok(Ok(_)) => ReleaseReply::Released,
-        Ok(Err(error::NO_NODE)) if may_have_run => ReleaseReply::Released,
+        Ok(Err(error::NO_NODE | error::SESSION_EXPIRED)) if may_have_run => ReleaseReply::Released,
         Ok(Err(error::NO_NODE | error::SESSION_EXPIRED)) => ReleaseReply::NotOurs(Revoked::Missing),
         Ok(Err(code)) => ReleaseReply::Failed(refused(code)),
         Err(fault) => ReleaseReply::Failed(fault),

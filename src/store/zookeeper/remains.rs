@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::pending;
 
-use super::ensemble::{Attached, Attachment, Closing, Visit};
+use super::ensemble::{Attachment, Closing, Visit};
 use super::jute::{ANY_VERSION, Kind, Operation, Request, Stat, error};
 use super::place::{Keeper, PAUSE, Place};
 use super::{refused, visit};
@@ -59,10 +59,8 @@ impl Keeper {
             .attach(&attachment, &mut self.open, &mut self.closing)
             .await?;
         self.open = None;
-        match attached {
-            Some(attached) if attached.session.timeout < span => {
-                Err(too_long(attached.session.timeout, span))
-            }
+        match attached.session {
+            Some(session) if session.timeout < span => Err(too_long(session.timeout, span)),
             _ => Ok(()),
         }
     }
@@ -97,6 +95,7 @@ impl Keeper {
             clock::until(end.min(clock::now() + PAUSE), pending::<()>()).await;
         }
         self.open = None;
+        self.ensemble.turn();
         ReleaseReply::Failed(fault)
     }
 
@@ -145,7 +144,7 @@ impl Keeper {
         };
         let (open, closing) = (&mut self.open, &mut self.closing);
         let attached = self.ensemble.attach(&attachment, open, closing).await;
-        let (Some(Attached { session, .. }), Some(wire)) = (attached?, open) else {
+        let (Some(session), Some(wire)) = (attached?.session, open) else {
             return Ok(Err(refused(error::SESSION_EXPIRED)));
         };
         if session.timeout < timeout {

@@ -28,6 +28,9 @@ use crate::text::escape;
 /// Most holders that a look tells.
 const MOST_HOLDERS: usize = 1000;
 
+/// Longest data that are kept, in bytes. An rlock's have less than half of that.
+const LONGEST_DATA: usize = 4096;
+
 /// The data by which a client of Curator asks a holder to give its lock up (`Revoker.java`).
 const REVOKE: &[u8] = b"__REVOKE__";
 
@@ -65,6 +68,8 @@ pub(super) async fn read_all(
     let mut all = Vec::with_capacity(names.len());
     for xid in xids {
         all.push(match wire.reply(xid).await?.data()? {
+            // So a thousand holders cost some megabytes at most.
+            Ok((data, stat)) if data.len() > LONGEST_DATA => Some((Vec::new(), stat)),
             Ok(told) => Some(told),
             Err(error::NO_NODE) => None,
             Err(code) => return Err(refused(code)),

@@ -2,8 +2,7 @@
 
 use super::ensemble::{Attached, Attachment};
 use super::jute::Request;
-use super::line::Line;
-use super::place::{Keeper, PAUSE, TRIES, list};
+use super::place::{Keeper, PAUSE, TRIES, list, watched};
 use super::supersede::{self, Superseding};
 use super::visit;
 use crate::clock;
@@ -20,13 +19,11 @@ impl Keeper {
         if place.token != token || !place.is_held {
             return;
         }
-        let xid = wire.queue(&Request::Data(self.path.child(&place.own[0]), true));
-        let data = match wire.reply(xid).await {
-            Ok(reply) => reply.data(),
-            Err(fault) => Err(fault),
-        };
-        match data {
-            Ok(Ok((data, _))) if visit::breaker(&data).is_none() => self.set_wakes(true),
+        let requests = place.watches(&self.path);
+        let xids: Vec<i32> = requests.map(|request| wire.queue(&request)).collect();
+        let is_broken = |data: &Vec<u8>| visit::breaker(data).is_some();
+        match watched(wire, &xids).await {
+            Ok(Ok(data)) if !data.iter().any(is_broken) => self.set_wakes(true),
             Ok(_) => self.tell(Hint::Woken(Wake::Recheck)),
             Err(_) => {
                 self.wire = None;
@@ -46,18 +43,19 @@ impl Keeper {
         }
         let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
         match list(wire, xid).await {
-            Ok(children) => self.watch(Line::of(&children)).await,
+            Ok(children) => self.watch(children).await,
             Err(_) => self.break_off(),
         }
     }
 
     /// Watches the entry that keeps the waiter out, or tells it that none does.
-    async fn watch(&mut self, mut line: Line) {
+    async fn watch(&mut self, mut children: Vec<String>) {
         for _ in 0..TRIES {
             let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
                 return;
             };
             self.due = clock::now() + place.session.timeout / 3;
+            let line = place.line(&children);
             let Some(at) = line.place(place.token) else {
                 self.forget(Revoked::Missing);
                 return self.tell(Hint::Changed);
@@ -75,15 +73,16 @@ impl Keeper {
                     Err(_) => return self.break_off(),
                 }
             }
-            let watched = wire.queue(&Request::Data(self.path.child(before.last()), true));
-            match wire.reply(watched).await {
+            let before = self.path.child(before.last_before(&line.0[at]));
+            let xid = wire.queue(&Request::Data(before, true));
+            match wire.reply(xid).await {
                 Ok(reply) if reply.header.error == 0 => return self.set_wakes(true),
                 Ok(_) => {}
                 Err(_) => return self.break_off(),
             }
             let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
             match list(wire, xid).await {
-                Ok(children) => line = Line::of(&children),
+                Ok(listed) => children = listed,
                 Err(_) => return self.break_off(),
             }
         }
@@ -118,18 +117,18 @@ impl Keeper {
             .ensemble
             .attach(&attachment, &mut self.open, &mut self.closing);
         match attached.await {
-            Ok(Some(Attached { xids, .. })) => {
+            Ok(Attached { session: None, .. }) => {
+                self.forget(Revoked::Missing);
+                self.tell(Hint::Changed);
+            }
+            Ok(Attached { xids, .. }) => {
                 let Some(wire) = &mut self.open else { return };
                 let children = list(wire, xids[0]).await;
                 self.wire = self.open.take();
                 match children {
-                    Ok(children) => self.watch(Line::of(&children)).await,
+                    Ok(children) => self.watch(children).await,
                     Err(_) => self.wire = None,
                 }
-            }
-            Ok(None) => {
-                self.forget(Revoked::Missing);
-                self.tell(Hint::Changed);
             }
             Err(_) => {}
         }

@@ -167,7 +167,12 @@ impl Wire {
             if let Some((length, rest)) = self.input.split_first_chunk() {
                 let length = u32::from_be_bytes(*length) as usize;
                 if length > LARGEST_FRAME {
-                    return Err(not_zookeeper());
+                    let is_reply = self.heard > self.begun && i32::try_from(length).is_ok();
+                    return Err(if is_reply {
+                        too_long()
+                    } else {
+                        not_zookeeper()
+                    });
                 }
                 if rest.len() >= length {
                     let frame = rest[..length].to_vec();
@@ -221,6 +226,14 @@ pub(super) fn not_zookeeper() -> Fault {
     Fault::unfit(
         "it does not speak ZooKeeper's protocol",
         "check the host and the port in --node",
+    )
+}
+
+/// The fault of a reply that no lock's line has.
+fn too_long() -> Fault {
+    Fault::unfit(
+        "its reply has more than 1 MiB, as where a znode has 10,000 children or more",
+        "give the lock another name",
     )
 }
 

@@ -1,4 +1,5 @@
-//! An ensemble of three: a leader that is killed, and a follower that is cut off from it.
+//! An ensemble of three: a leader that is killed or stopped, a follower that is cut off from it, and
+//! servers that are slow or do not answer.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ const OPTIONS: &[&str] = &[
     "initLimit=20",
     "syncLimit=20",
     "maxSessionTimeout=60000",
+    "4lw.commands.whitelist=*",
 ];
 
 /// Servers, of which the first reaches the others over a line that can be cut.
@@ -56,6 +58,27 @@ impl Ensemble {
             }
         }
         panic!("the first member leads each time");
+    }
+
+    /// Returns the number of the leader.
+    fn leader(&self) -> usize {
+        let leader = self.members.iter().position(ZooKeeper::leads);
+        leader.expect("a leader")
+    }
+
+    /// Returns the number of a follower to which a client is attached.
+    fn follower_with_a_client(&self) -> Option<usize> {
+        self.members.iter().position(|member| {
+            let told = member.told("cons");
+            let attached = told.matches("sid=0x").count() > told.matches("sid=0x0,").count();
+            attached && !member.leads()
+        })
+    }
+
+    /// Returns the address of all servers but one.
+    fn url_without(&self, member: usize) -> String {
+        let others: Vec<usize> = (0..3).filter(|other| *other != member).collect();
+        self.url(&others)
     }
 
     /// Returns the address of some of the servers.
@@ -118,6 +141,97 @@ fn a_command_is_dead_before_the_lock_of_a_follower_that_is_cut_off_passes_on() {
     ensemble.is_cut.store(false, Ordering::Relaxed);
 }
 
+/// The promise. A leader that stands still has lost its followers, and does not know it.
+#[test]
+fn a_command_is_dead_before_the_lock_of_a_leader_that_stands_still_passes_on() {
+    if !has_zookeeper() {
+        return;
+    }
+    let ensemble = Ensemble::start();
+    let leader = ensemble.leader();
+    let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
+    let holder = rlock("promise")
+        .node(&ensemble.url(&[leader]))
+        .args(["--ttl", "4s"]);
+    let holder = holder.hold(HOLD);
+    let pid = holder.seen_pids(&["pid"])[0];
+    // One that knows the other servers too goes on.
+    let all = rlock("all").node(&ensemble.url(&[0, 1, 2]));
+    let mut all = all.args(["--ttl", "1m"]).hold(HOLD);
+    ensemble.members[leader].freeze();
+    eventually("another one leads", || {
+        others
+            .iter()
+            .any(|member| ensemble.members[*member].leads())
+    });
+    let script = format!("kill -0 {pid} 2>/dev/null && echo overlap; echo got it");
+    let next = rlock("promise").node(&ensemble.url(&others));
+    let next = next.args(["--ttl", "4s", "--", "sh", "-c", &script]);
+    next.finish().code(0).printed(&["got it"]);
+    // Its session is over, which the leader of before does not know when it goes on.
+    ensemble.members[leader].thaw();
+    holder.finish().code(79);
+    drop(all.stdin.take());
+    all.finish().code(0);
+}
+
+#[test]
+fn an_ensemble_that_is_slow_is_as_good_with_all_servers_named() {
+    if !has_zookeeper() {
+        return;
+    }
+    let members = ZooKeeper::ensemble(3, OPTIONS, |_, _, port| port);
+    // More than a third of the node timeout.
+    let (delay, timing) = (
+        Duration::from_millis(1300),
+        ["--ttl", "14s", "--node-timeout", "3500ms"],
+    );
+    let slow = |member: &ZooKeeper| {
+        let delays = move |_| [Duration::ZERO, delay].map(|delay| Box::new(move || delay) as Delay);
+        let proxy = Proxy::open(Ipv4Addr::LOCALHOST, member.port(), delays).expect("a proxy");
+        format!("127.0.0.1:{}", proxy.port())
+    };
+    let hosts: Vec<String> = members.iter().map(slow).collect();
+    let job = rlock("slow")
+        .node(&format!("zookeeper://{}", hosts.join(",")))
+        .args(timing);
+    let mut job = job.hold(HOLD);
+    // A renewal later.
+    std::thread::sleep(Duration::from_secs(7));
+    drop(job.stdin.take());
+    job.finish().code(0).never_said("not confirmed");
+    // Sessions that began at other servers are over, and so are their entries.
+    let next = rlock("slow").node(&members[0].url()).args(["--ttl", "6s"]);
+    next.args(["-n"]).sh("true").code(0);
+}
+
+/// Options with which a follower that stands still is not waited for.
+const PATIENT: [&str; 4] = ["--ttl", "40s", "--node-timeout", "4s"];
+
+#[test]
+fn a_lock_is_given_back_at_once_although_its_server_stands_still() {
+    if !has_zookeeper() {
+        return;
+    }
+    let ensemble = Ensemble::start();
+    for _ in 0..20 {
+        let job = rlock("release").node(&ensemble.url(&[0, 1, 2]));
+        let mut job = job.args(PATIENT).hold(HOLD);
+        let Some(at) = ensemble.follower_with_a_client() else {
+            drop(job.stdin.take());
+            job.finish().code(0);
+            continue;
+        };
+        ensemble.members[at].freeze();
+        drop(job.stdin.take());
+        job.finish().code(0).never_said("not confirmed");
+        let next = rlock("release").node(&ensemble.url_without(at));
+        next.args(PATIENT).args(["-n"]).sh("true").code(0);
+        return ensemble.members[at].thaw();
+    }
+    panic!("each time attached to the leader");
+}
+
 #[test]
 fn a_command_does_not_notice_that_the_leader_is_killed() {
     if !has_zookeeper() {
@@ -134,11 +248,7 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
         let seen = rlock_words(["inspect", "leader"]).node(&url).finish();
         seen.stdout.join("\n").contains(": 1 waits")
     });
-    let leader = ensemble
-        .members
-        .iter()
-        .position(ZooKeeper::leads)
-        .expect("a leader");
+    let leader = ensemble.leader();
     ensemble.members[leader].crash();
     // One that begins now waits for the election.
     let words = ["--wait", "2m", "--", "echo", "ran"];

@@ -6,13 +6,15 @@ mod newest;
 mod peers;
 mod remains;
 
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use testkit::ZooKeeper;
-use testkit::zookeeper::{Peer, has_zookeeper};
+use testkit::zookeeper::{Peer, has_zookeeper, has_zookeeper_with_tls};
+use testkit::{Certificates, ZooKeeper};
 
-use crate::support::{Rlock, Running, Shared, alive, eventually, rlock, rlock_words};
+use crate::support::{Delay, Proxy, Rlock, Running, Shared, alive, eventually, rlock, rlock_words};
 
 static SHARED: Shared<ZooKeeper> = Shared::new();
 
@@ -204,6 +206,29 @@ fn a_lock_whose_entries_are_deleted_by_hand_is_lost_at_once() {
 }
 
 #[test]
+fn a_lock_of_which_one_entry_is_deleted_by_hand_is_lost_at_once() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        for stem in ["-lock-", "__WRIT__", "__lock__"] {
+            let holder = run_for(server, "one", "60s").hold(HOLD);
+            // A holder listens after a second.
+            std::thread::sleep(Duration::from_millis(1500));
+            let begun = Instant::now();
+            let entries = kazoo.ask("children /one");
+            let entry = entries.split(' ').find(|entry| entry.contains(stem));
+            kazoo.ask(&format!("delete /one/{}", entry.expect("its entry")));
+            let pid = holder.seen_pids(&["pid"])[0];
+            eventually("the command is dead", || !alive(pid));
+            // The first renewal is due after 20 s.
+            assert!(begun.elapsed() < Duration::from_secs(15), "{stem}");
+            holder.finish().code(79);
+        }
+    });
+}
+
+#[test]
 fn a_run_whose_rlock_is_killed_leaves_no_entry_behind() {
     with_server(|server| {
         let holder = run_for(server, "killed", "60s").hold(HOLD);
@@ -241,6 +266,94 @@ fn a_command_does_not_notice_a_server_that_restarts_in_time() {
     });
 }
 
+/// The promise. The server ends the session of an rlock that is stopped.
+#[test]
+fn a_stopped_rlock_loses_its_command_before_its_lock() {
+    with_server(|server| {
+        let holder = run(server, "stopped").hold(HOLD);
+        let pid = holder.seen_pids(&["pid"])[0];
+        // A command that was killed stays as a zombie, since its rlock is stopped.
+        let script =
+            format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && echo overlap; echo next");
+        let mut next = waiter(server, "stopped", 1, &script);
+        holder.signal(Signal::SIGSTOP);
+        next.wait_for("next");
+        next.finish().code(0).printed(&["next"]);
+        holder.signal(Signal::SIGCONT);
+        holder.finish().code(79);
+    });
+}
+
+#[test]
+fn a_waiter_that_is_stopped_at_its_turn_is_passed_over_once_its_session_is_over() {
+    with_server(|server| {
+        let mut holder = run(server, "turn").hold(HOLD);
+        let mut first = waiter(server, "turn", 1, "echo first");
+        let mut second = waiter(server, "turn", 2, "echo second");
+        first.signal(Signal::SIGSTOP);
+        drop(holder.stdin.take());
+        holder.finish().code(0);
+        second.wait_for("second");
+        second.finish().code(0);
+        assert!(first.is_running());
+        // It enters the line again.
+        first.signal(Signal::SIGCONT);
+        first.wait_for("first");
+        first.finish().code(0);
+    });
+}
+
+#[test]
+fn an_address_with_tls_takes_a_server_with_the_right_certificate_and_shows_its_own() {
+    if !has_zookeeper_with_tls() {
+        return;
+    }
+    let certificates = Certificates::for_name("127.0.0.1");
+    let server = ZooKeeper::start_secure(&certificates);
+    let file = |name: &str| certificates.file(name).display().to_string();
+    let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
+    let to = |url: &str, options: &[&str]| {
+        // The first handshake of a server takes long.
+        let job = rlock("tls").node(url).args(["--ttl", "30s"]);
+        let job = job.args(["--node-timeout", "5s", "-n"]);
+        job.args(options).sh("echo ran")
+    };
+    let url = server.secure_url();
+    let all = ["--ca", &ca, "--cert", &cert, "--cert-key", &key];
+    to(&url, &all).code(0).printed(&["ran"]);
+    to(&url, &all[..2]).code(77).said(&["certificate"]);
+    to(&url, &[])
+        .code(77)
+        .said(&["its issuer is unknown", "--ca"]);
+    let plain = server.url().replace("zookeeper:", "zookeepers:");
+    to(&plain, &all)
+        .code(78)
+        .said(&["write zookeeper:// if that is meant"]);
+}
+
+/// As where large packets are lost on the way: the greeting comes, and nothing behind it.
+#[test]
+fn a_server_that_answers_nothing_but_its_greeting_is_left_for_the_next() {
+    with_server(|server| {
+        let delays = |_| {
+            let is_first = AtomicBool::new(true);
+            let reply = move || {
+                let is_first = is_first.swap(false, Ordering::Relaxed);
+                Duration::from_secs(if is_first { 0 } else { 600 })
+            };
+            [Box::new(|| Duration::ZERO) as Delay, Box::new(reply)]
+        };
+        let silent = Proxy::open(Ipv4Addr::LOCALHOST, server.port(), delays).expect("a proxy");
+        let url = format!("{},127.0.0.1:{}", server.url(), silent.port());
+        // It is the first one to be asked in half of the runs.
+        for _ in 0..8 {
+            let job = rlock("greeting").node(&url);
+            let job = job.args(["--ttl", "12s", "--node-timeout", "2s"]);
+            job.sh("true").code(0);
+        }
+    });
+}
+
 #[test]
 fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
     let nowhere = "zk://127.0.0.1:1/locks";
@@ -259,7 +372,7 @@ fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
         .sh("true")
         .code(64)
         .said(&["the name begins with rlock:once:"]);
-    for name in ["a//b", "a/../b", "x-lock-0000000001"] {
+    for name in ["a//b", "a/../b", "x-lock-0000000001", "😀"] {
         rlock(name)
             .node(nowhere)
             .sh("true")
