@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use testkit::properties::{addresses, config, durations, replies, values};
+use testkit::properties::{addresses, config, durations, jute, replies, values};
 
 /// Returns the corpus of the fuzzer `target`.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -55,6 +55,9 @@ fn the_properties_hold_for_the_corpus() {
     for seed in seeds("durations") {
         durations::hold(&seed);
     }
+    for seed in seeds("jute") {
+        jute::hold(&seed);
+    }
     for seed in seeds("replies") {
         replies::hold(&seed);
     }
@@ -80,6 +83,11 @@ proptest! {
     #[test]
     fn no_duration_is_misread_or_makes_a_schedule_that_does_not_fit(input in changed("durations")) {
         durations::hold(&input);
+    }
+
+    #[test]
+    fn no_zookeeper_says_anything_that_rlock_cannot_stand(input in changed("jute")) {
+        jute::hold(&input);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 pub mod addresses;
 pub mod config;
 pub mod durations;
+pub mod jute;
 pub mod replies;
 pub mod values;
 

@@ -39,7 +39,7 @@ const LONGEST_MESSAGE: usize = 3000;
 
 /// Length of the longest line about a lock: its value has a KiB, of which each byte may be shown as
 /// several.
-const LONGEST_OCCUPANT: usize = 12_000;
+pub(super) const LONGEST_OCCUPANT: usize = 12_000;
 
 /// The first byte of the input has the options: RESP3 or not, the bytes that one read returns, a
 /// greeting or none.
@@ -173,7 +173,7 @@ fn understood(value: &Value) {
     }
 }
 
-fn a_sight(observation: &Observation) {
+pub(super) fn a_sight(observation: &Observation) {
     let Observation {
         holders,
         foreign,
@@ -206,6 +206,6 @@ fn a_sight(observation: &Observation) {
     }
 }
 
-fn a_fault(fault: &Fault) {
+pub(super) fn a_fault(fault: &Fault) {
     is_fit_to_be_shown(&fault.to_string(), LONGEST_MESSAGE);
 }
