@@ -21,9 +21,9 @@ use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest};
 use super::status::Status;
 use crate::clock;
 use crate::secret::Secret;
-use crate::store::net::dial::{boxed, connect, first_byte};
+use crate::store::net::dial::{HostDial, boxed, connect, first_byte};
 use crate::store::net::hosts::{Endpoint, host_and_port};
-use crate::store::net::quorum::{QuorumAccess, QuorumDial};
+use crate::store::net::quorum::QuorumAccess;
 use crate::store::net::tls::{Trust, no_tls};
 use crate::store::{Fault, FaultKind};
 
@@ -36,7 +36,7 @@ pub(super) struct Client(Arc<Shared>);
 
 struct Shared {
     access: QuorumAccess,
-    dial: QuorumDial,
+    dial: HostDial,
     /// Limit of a connection, and of each exchange.
     limit: Duration,
     /// Largest reply, in bytes.
@@ -78,7 +78,7 @@ impl<R> Outcome<R> {
 }
 
 /// Opens a stream to a member, with TLS if there is something to trust.
-pub fn dial(trust: Option<&Trust>) -> QuorumDial {
+pub fn dial(trust: Option<&Trust>) -> HostDial {
     let trust = trust.map(|trust| trust.speaking("h2"));
     Arc::new(move |endpoint, limit| {
         let trust = trust.clone();
@@ -114,12 +114,7 @@ async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
 
 impl Client {
     /// A client that has asked nothing yet.
-    pub(super) fn new(
-        access: QuorumAccess,
-        dial: QuorumDial,
-        limit: Duration,
-        room: usize,
-    ) -> Self {
+    pub(super) fn new(access: QuorumAccess, dial: HostDial, limit: Duration, room: usize) -> Self {
         let current = AtomicUsize::new(fastrand::usize(..access.hosts.len().max(1)));
         let open = access.hosts.iter().map(|_| Mutex::default()).collect();
         Self(Arc::new(Shared {

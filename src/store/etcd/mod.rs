@@ -41,7 +41,8 @@ use crate::lock::messages::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
 use crate::store::examine::{Examination, Plan, Rights, Role};
-use crate::store::net::quorum::{QuorumAccess, QuorumAddress, QuorumDial};
+use crate::store::net::dial::HostDial;
+use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::redis::acl::Locks;
 use crate::text::escape;
 
@@ -132,7 +133,7 @@ impl EtcdStore {
     pub fn over(
         address: &QuorumAddress,
         access: QuorumAccess,
-        dial: QuorumDial,
+        dial: HostDial,
         limit: Duration,
     ) -> Self {
         Self {

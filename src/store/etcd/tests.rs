@@ -129,7 +129,7 @@ fn with<T: Future<Output = ()>>(url: &str, test: impl FnOnce(Box<dyn Node>, Arc<
         };
         let member = Arc::new(Member::default());
         let serving = Arc::clone(&member);
-        let dial: QuorumDial = Arc::new(move |_, _| {
+        let dial: HostDial = Arc::new(move |_, _| {
             let (ours, theirs) = duplex(1 << 16);
             tokio::spawn(Arc::clone(&serving).serve(theirs));
             Box::pin(async { crate::store::net::dial::boxed(Ok(ours)) })

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -20,6 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 
+use super::hosts::Endpoint;
 use crate::clock;
 use crate::store::{Fault, FaultKind};
 use crate::text::duration::show_rounded;
@@ -46,6 +48,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// A stream that is being opened.
 pub type Dialing = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Fault>> + Send>>;
+
+/// Opens the stream to a server, within a time.
+pub type HostDial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;
 
 /// Returns the stream, or the fault of a server that cannot be reached.
 pub(in crate::store) fn boxed(

@@ -2,12 +2,9 @@
 //! takes to reach them.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::dial::Dialing;
 use super::hosts::{Endpoint, Hosts, share_one, with_user};
 use super::tls::Trust;
 use crate::secret::Secret;
@@ -102,6 +99,3 @@ pub struct QuorumAccess {
     /// Needed for TLS only.
     pub trust: Option<Trust>,
 }
-
-/// Opens the stream to a server, within a time.
-pub type QuorumDial = Arc<dyn Fn(Endpoint, Duration) -> Dialing + Send + Sync>;

@@ -23,9 +23,9 @@ use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
-use crate::store::net::dial::{Stream, boxed, connect, first_byte};
+use crate::store::net::dial::{HostDial, Stream, boxed, connect, first_byte};
 use crate::store::net::hosts::Endpoint;
-use crate::store::net::quorum::{QuorumAccess, QuorumDial};
+use crate::store::net::quorum::QuorumAccess;
 use crate::store::net::tls::{Trust, no_tls};
 use crate::store::{Fault, FaultKind};
 
@@ -38,7 +38,7 @@ pub(super) const CLOSED: &str = "see whether its ensemble has a quorum, and its 
 /// The servers. Connections are made by locks, each with a session of its own.
 pub(super) struct Ensemble {
     access: QuorumAccess,
-    dial: QuorumDial,
+    dial: HostDial,
     /// Limit of each exchange.
     limit: Duration,
     next: AtomicUsize,
@@ -115,7 +115,7 @@ impl Closing {
 }
 
 /// Opens a stream to a server, with TLS if there is something to trust.
-pub fn dial(trust: Option<&Trust>) -> QuorumDial {
+pub fn dial(trust: Option<&Trust>) -> HostDial {
     let trust = trust.cloned();
     Arc::new(move |endpoint, limit| {
         let trust = trust.clone();
@@ -156,7 +156,7 @@ async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
 }
 
 impl Ensemble {
-    pub(super) fn new(access: QuorumAccess, dial: QuorumDial, limit: Duration) -> Self {
+    pub(super) fn new(access: QuorumAccess, dial: HostDial, limit: Duration) -> Self {
         let next = AtomicUsize::new(fastrand::usize(..access.hosts.len().max(1)));
         Self {
             access,

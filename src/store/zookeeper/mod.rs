@@ -51,7 +51,8 @@ use crate::lock::messages::Observation;
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
-use crate::store::net::quorum::{QuorumAccess, QuorumAddress, QuorumDial};
+use crate::store::net::dial::HostDial;
+use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::net::unwritten::Writes;
 use crate::text::duration;
 
@@ -94,7 +95,7 @@ impl ZooKeeperStore {
     pub fn over(
         address: &QuorumAddress,
         access: QuorumAccess,
-        dial: QuorumDial,
+        dial: HostDial,
         limit: Duration,
     ) -> Self {
         Self {

@@ -15,8 +15,9 @@ use rlock::lock::queue::{Ticket, Waiter};
 use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
 use rlock::store::address::Address;
+use rlock::store::net::dial::HostDial;
 use rlock::store::net::dial::Stream;
-use rlock::store::net::quorum::{QuorumAccess, QuorumDial};
+use rlock::store::net::quorum::QuorumAccess;
 use rlock::store::zookeeper::ZooKeeperStore;
 use rlock::store::{
     Claim, Fault, Look, QueueAction, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,
@@ -51,7 +52,7 @@ pub fn hold(input: &[u8]) {
     let step = usize::from(how & 0x1f) * 7 + 1;
     let (is_kept, waits, greets) = (how & 0x20 == 0, how & 0x40 != 0, how & 0x80 != 0);
     let pieces = pieces(script);
-    let dial: QuorumDial = Arc::new(move |_, _| {
+    let dial: HostDial = Arc::new(move |_, _| {
         let server = Scripted::new(pieces.clone(), step, greets);
         Box::pin(async move { Ok(Box::new(server) as Box<dyn Stream>) })
     });
@@ -113,7 +114,7 @@ fn claim(is_kept: bool, waits: bool) -> Claim {
     }
 }
 
-async fn conversation(dial: QuorumDial, claim: Claim) {
+async fn conversation(dial: HostDial, claim: Claim) {
     let Ok(Address::ZooKeeper(address)) = Address::parse("zookeeper://h") else {
         panic!("an address of ZooKeeper");
     };

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use rlock::store::net::dial::Stream;
-use rlock::store::net::quorum;
+use rlock::store::net::dial::{HostDial, Stream};
 use rlock::store::redis::connect::{Connector, Dial, dial};
 use rlock::store::redis::locator::way::Connect;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -24,8 +23,8 @@ impl Wire {
         self.loses_replies.store(true, Ordering::Relaxed);
     }
 
-    /// Returns what opens streams over the wire to members of an etcd cluster.
-    pub(super) fn over(&self, dial: quorum::QuorumDial) -> quorum::QuorumDial {
+    /// Returns what opens streams over the wire to hosts.
+    pub(super) fn over(&self, dial: HostDial) -> HostDial {
         let wire = self.clone();
         Arc::new(move |endpoint, limit| {
             let (wire, dialing) = (wire.clone(), dial(endpoint, limit));
