@@ -47,7 +47,7 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     let name = name
         .ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
     let key = settings::key(&args.nodes, name)?;
-    reach.store.must_know(&key)?;
+    reach.store.must_know(&key, false)?;
     let report = settings::reporter(&key, &args.output);
     if args
         .reason

@@ -56,7 +56,7 @@ impl HeldLock {
     pub fn new(args: &HeldArgs, sources: &Sources) -> Result<Self, Failure> {
         let key = key(&args.nodes, &args.key)?;
         let reach = NodeSettings::new(&args.nodes, sources)?;
-        reach.store.must_know(&key)?;
+        reach.store.must_know(&key, false)?;
         Ok(Self {
             report: reporter(&key, &args.output),
             key,
@@ -123,6 +123,7 @@ impl LockSettings {
                     .is_some_and(|replicas| replicas > 0),
             ),
             ("--fsync", Feature::Copies, args.copies.fsync),
+            ("--shared", Feature::Shared, mode == Mode::Shared),
             ("--slots", Feature::Slots, mode.number().is_some()),
             (
                 "--restart-guard",
@@ -153,7 +154,9 @@ impl LockSettings {
         for (option, feature) in given(&of_servers).chain(given(&of_rlock)) {
             store.needs(feature, option)?;
         }
-        keys.iter().try_for_each(|key| store.must_know(key))?;
+        let has_record = remains.once.is_some();
+        keys.iter()
+            .try_for_each(|key| store.must_know(key, has_record))?;
         check_remains(remains, &keys, mode, schedule)?;
         let waiting = WaitOptions {
             quorum: Quorum::of(store.count()),

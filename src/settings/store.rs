@@ -17,6 +17,8 @@ use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::redis::locator::Way;
 use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
+#[cfg(feature = "postgres")]
+use crate::store::sql::{self, SqlStore, address::SqlAddress, session::SqlAccess};
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{self, ZooKeeperStore};
 use crate::store::{Feature, Store};
@@ -34,6 +36,9 @@ pub enum StoreConfig {
     /// An ensemble of ZooKeeper.
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<(QuorumAddress, QuorumAccess)>),
+    /// A table of a database. Without access where no file may be read.
+    #[cfg(feature = "postgres")]
+    Sql(Box<(SqlAddress, Option<SqlAccess>)>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<LocalDir>),
 }
@@ -57,6 +62,11 @@ impl StoreConfig {
             Some(Self::ZooKeeper(mut ensemble)) => {
                 ensemble.1 = credentials::access(&ensemble.0, args, sources)?;
                 Ok(Self::ZooKeeper(ensemble))
+            }
+            #[cfg(feature = "postgres")]
+            Some(Self::Sql(mut table)) => {
+                table.1 = Some(credentials::sql_access(&table.0, args, sources)?);
+                Ok(Self::Sql(table))
             }
             Some(store) => Ok(store),
         }
@@ -84,6 +94,8 @@ impl StoreConfig {
                 ensemble.clone(),
                 QuorumAccess::default(),
             )))),
+            #[cfg(feature = "postgres")]
+            Address::Sql(table) => Some(Self::Sql(Box::new((table.clone(), None)))),
             Address::Remote(_) => None,
         }
     }
@@ -115,6 +127,16 @@ impl StoreConfig {
                 let store = ZooKeeperStore::new(address, access.clone(), limit);
                 Ok(vec![Box::new(store)])
             }
+            #[cfg(feature = "postgres")]
+            Self::Sql(table) => {
+                let (address, access) = &**table;
+                let access = access.clone();
+                let store = access.map(|access| SqlStore::new(address, access, limit));
+                Ok(store
+                    .map(|store| Box::new(store) as _)
+                    .into_iter()
+                    .collect())
+            }
             Self::Local(dir) => {
                 let store = LocalStore::at(dir.as_ref())
                     .map_err(|fault| Failure::new(fault.kind.into(), fault.why))?;
@@ -131,6 +153,8 @@ impl StoreConfig {
             Self::Etcd(..) => 1,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => 1,
+            #[cfg(feature = "postgres")]
+            Self::Sql(..) => 1,
             Self::Local(_) => 1,
         }
     }
@@ -146,6 +170,8 @@ impl StoreConfig {
             Self::Etcd(cluster) => cluster.0.to_string(),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => ensemble.0.to_string(),
+            #[cfg(feature = "postgres")]
+            Self::Sql(table) => table.0.to_string(),
             Self::Local(_) => String::new(),
         }
     }
@@ -159,17 +185,26 @@ impl StoreConfig {
             Self::Etcd(cluster) => Ok(Some(etcd::rights(&cluster.0, role, locks))),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => Ok(None),
+            #[cfg(feature = "postgres")]
+            Self::Sql(table) => Ok(Some(sql::rights(&table.0))),
             Self::Local(_) => Ok(None),
         }
     }
 
-    /// Refuses the name of a lock that the store cannot have.
-    pub fn must_know(&self, key: &Key) -> Result<(), Failure> {
+    /// Refuses the name of a lock that the store cannot have. `has_record`: its successes are
+    /// recorded.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_variables, reason = "only rows have room for so much")
+    )]
+    pub fn must_know(&self, key: &Key, has_record: bool) -> Result<(), Failure> {
         let checked: Result<(), String> = match self {
             #[cfg(feature = "etcd")]
             Self::Etcd(cluster) => etcd::check_key(&cluster.0, key).map_err(str::to_owned),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => zookeeper::check_key(&ensemble.0, key),
+            #[cfg(feature = "postgres")]
+            Self::Sql(_) => sql::check_key(key, has_record),
             _ => Ok(()),
         };
         checked.map_err(|why| Failure::about(key, Outcome::Usage, format!("the name {why}")))
@@ -202,6 +237,8 @@ impl StoreConfig {
             Self::Etcd(..) => etcd::LACKING,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => zookeeper::LACKING,
+            #[cfg(feature = "postgres")]
+            Self::Sql(..) => sql::LACKING,
             Self::Local(_) => local::LACKING,
         };
         let row = lacking.iter().find(|(lacks, _)| *lacks == feature);
@@ -286,6 +323,10 @@ fn addresses_that_fit(nodes: &[String]) -> Result<Vec<Address>, Failure> {
                 #[cfg(feature = "zookeeper")]
                 Address::ZooKeeper(_) => {
                     "--node zookeeper://… has a quorum of its own: give no other node, and all its servers in one address"
+                }
+                #[cfg(feature = "postgres")]
+                Address::Sql(_) => {
+                    "--node postgresql://… is one node, whose failover is its own: give no other node, and all its servers in one address"
                 }
                 _ => {
                     "--node etcd://… has a quorum of its own: give no other node, and all its members in one address"

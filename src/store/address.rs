@@ -13,6 +13,8 @@ use crate::store::local::address as local;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use crate::store::net::quorum::{QuorumAddress, QuorumForm};
 use crate::store::redis::address::{self as redis, Remote, SERVER_PORT};
+#[cfg(feature = "postgres")]
+use crate::store::sql::address::SqlAddress;
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper;
 use crate::text::escape;
@@ -28,13 +30,16 @@ pub enum Address {
     /// An ensemble of ZooKeeper.
     #[cfg(feature = "zookeeper")]
     ZooKeeper(QuorumAddress),
+    /// A table of a database.
+    #[cfg(feature = "postgres")]
+    Sql(SqlAddress),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<LocalDir>),
 }
 
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
-                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], zookeeper://host,…[/chroot], host[:port], /path, local or local:/dir[?shared]";
+                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], zookeeper://host,…[/chroot], postgresql://host,…[/db], host[:port], /path, local or local:/dir[?shared]";
 
 /// A kind of address, known by its beginning.
 struct Scheme {
@@ -99,6 +104,17 @@ const SCHEMES: &[Scheme] = &[
         tls: &["etcds"],
         separator: OF_URL,
         parse: |rest, is_tls| quorum(&etcd::address::FORM, rest, is_tls).map(Address::Etcd),
+        has_hosts: true,
+    },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        plain: &["postgresql", "postgres"],
+        tls: &[],
+        separator: OF_URL,
+        parse: |rest, _| {
+            without_fragment(rest)?;
+            SqlAddress::parse(rest).map(Address::Sql)
+        },
         has_hosts: true,
     },
     Scheme {
@@ -187,6 +203,8 @@ impl Address {
             Self::Etcd(_) => None,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(_) => None,
+            #[cfg(feature = "postgres")]
+            Self::Sql(_) => None,
             Self::Local(_) => None,
         }
     }
@@ -199,6 +217,8 @@ impl Address {
             Self::Etcd(_) => true,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(_) => true,
+            #[cfg(feature = "postgres")]
+            Self::Sql(_) => true,
             Self::Local(_) => true,
         }
     }
@@ -211,6 +231,8 @@ impl Address {
             Self::Etcd(one) => matches!(other, Self::Etcd(other) if one.overlaps(other)),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(one) => matches!(other, Self::ZooKeeper(other) if one.overlaps(other)),
+            #[cfg(feature = "postgres")]
+            Self::Sql(one) => matches!(other, Self::Sql(other) if one.overlaps(other)),
             Self::Local(_) => self == other,
         }
     }
@@ -307,6 +329,8 @@ impl fmt::Display for Address {
             Self::Etcd(cluster) => cluster.fmt(f),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => ensemble.fmt(f),
+            #[cfg(feature = "postgres")]
+            Self::Sql(table) => table.fmt(f),
         }
     }
 }
@@ -321,6 +345,8 @@ impl Address {
             Self::Etcd(cluster) => cluster.without_secret().into(),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => ensemble.without_secret().into(),
+            #[cfg(feature = "postgres")]
+            Self::Sql(table) => table.without_secret().into(),
             Self::Local(None) => self.to_string().into(),
         }
     }
@@ -343,10 +369,13 @@ pub fn joined<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     addresses
 }
 
-/// Whether more hosts may follow the address.
+/// Whether more may follow the address behind a comma: hosts, or the names of columns.
 fn is_open(address: &str) -> bool {
-    Scheme::of(address.trim())
-        .is_some_and(|(scheme, _, rest)| scheme.has_hosts && !rest.contains('/'))
+    let is_list = |rest: &str| match rest.rsplit_once(['?', '&']) {
+        Some((_, option)) => option.starts_with("columns="),
+        None => !rest.contains('/'),
+    };
+    Scheme::of(address.trim()).is_some_and(|(scheme, _, rest)| scheme.has_hosts && is_list(rest))
 }
 
 #[cfg(test)]

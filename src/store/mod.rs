@@ -16,6 +16,8 @@ pub mod examine;
 pub mod local;
 pub mod net;
 pub mod redis;
+#[cfg(feature = "postgres")]
+pub mod sql;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -197,6 +199,8 @@ pub enum Feature {
     Supersede,
     /// The last success is recorded, to be skipped by others.
     Once,
+    /// A lock may have holders that share it.
+    Shared,
     /// A lock may have a number of holders.
     Slots,
     /// A server that has restarted may have to wait before it grants.

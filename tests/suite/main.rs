@@ -48,6 +48,7 @@ mod network;
 mod once;
 mod packaged;
 mod places;
+mod postgres;
 mod progress;
 mod prose;
 mod queue;

@@ -27,3 +27,7 @@ mod cluster {
 mod etcd {
     testkit::store_suite!(testkit::store_suite::EtcdWorld);
 }
+
+mod postgres {
+    testkit::store_suite!(testkit::store_suite::PostgresWorld);
+}

@@ -5,5 +5,5 @@ pub mod hosts;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub mod quorum;
 pub mod tls;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "postgres", feature = "zookeeper"))]
 pub(in crate::store) mod unwritten;

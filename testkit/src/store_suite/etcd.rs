@@ -44,6 +44,7 @@ impl World for EtcdWorld {
         match feature {
             Feature::Leases
             | Feature::Line
+            | Feature::Shared
             | Feature::TakingAway
             | Feature::TimeLeft
             | Feature::Superseding
@@ -52,6 +53,7 @@ impl World for EtcdWorld {
             Feature::Records => Some("etcd: no run is recorded but a success"),
             Feature::Slots => Some("etcd: there is no recipe for slots"),
             Feature::LongerLeases => Some("etcd: a lease keeps its length"),
+            Feature::Uptime => Some("etcd: the members forget nothing"),
         }
     }
 

@@ -44,8 +44,10 @@ impl World for Local {
             Feature::Healing => "local: a lock whose file is gone is not set again",
             Feature::TakingAway => "local: no lock is taken from its process",
             Feature::Records => "local: no run is recorded",
-            Feature::Slots | Feature::LongerLeases | Feature::TimeLeft => return None,
-            Feature::Servers => "local: there is no server",
+            Feature::Shared | Feature::Slots | Feature::LongerLeases | Feature::TimeLeft => {
+                return None;
+            }
+            Feature::Servers | Feature::Uptime => "local: there is no server",
         })
     }
 

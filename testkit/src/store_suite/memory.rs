@@ -400,6 +400,7 @@ impl World for Memory {
         match feature {
             Feature::Leases
             | Feature::Line
+            | Feature::Shared
             | Feature::Slots
             | Feature::LongerLeases
             | Feature::TimeLeft => None,
@@ -407,7 +408,7 @@ impl World for Memory {
             Feature::Healing => Some("memory: a lock that is gone is not set again"),
             Feature::TakingAway => Some("memory: no lock is taken from its session"),
             Feature::Records => Some("memory: no run is recorded"),
-            Feature::Servers => Some("memory: there is no server"),
+            Feature::Servers | Feature::Uptime => Some("memory: there is no server"),
         }
     }
 

@@ -13,12 +13,14 @@ mod local;
 mod memory;
 mod redis;
 pub mod scenarios;
+mod sql;
 mod wire;
 mod zookeeper;
 
 use std::any::Any;
 use std::time::Duration;
 
+use rlock::lock::details::Details;
 use rlock::lock::key::Key;
 use rlock::lock::mode::Mode;
 use rlock::store::Store;
@@ -30,6 +32,7 @@ pub use etcd::EtcdWorld;
 pub use local::Local;
 pub use memory::Memory;
 pub use redis::{Cluster, Redis, Sentinel};
+pub use sql::PostgresWorld;
 pub use wire::Wire;
 pub use zookeeper::ZooKeeper;
 
@@ -110,12 +113,16 @@ pub enum Feature {
     TakingAway,
     /// The last run is recorded.
     Records,
+    /// A lock has holders that share it.
+    Shared,
     /// A lock has a number of slots.
     Slots,
     /// A renewal may ask for a longer lease than the grant has.
     LongerLeases,
     /// A look tells how long a lease lasts.
     TimeLeft,
+    /// A server tells for how long it has forgotten nothing.
+    Uptime,
     /// There are servers, which hang and restart, and a network.
     Servers,
 }
@@ -136,6 +143,12 @@ pub trait World {
 
     /// Whether waiters have their places by when they came to the store, and not by their tickets.
     fn orders_by_arrival(&self) -> bool {
+        false
+    }
+
+    /// Whether a look tells since when a lock is held by the store's clock, and not by the holder's
+    /// word.
+    fn dates_grants(&self) -> bool {
         false
     }
 
@@ -201,6 +214,19 @@ impl Place<'_> {
             .lacks(feature)
             .inspect(|why| skipped(why))
             .is_some()
+    }
+
+    /// Returns what a look tells of a holder with these details.
+    pub fn told(&self, details: &Details, seen: &Details) -> Details {
+        let since = if self.world.dates_grants() {
+            seen.since
+        } else {
+            details.since
+        };
+        Details {
+            since,
+            ..details.clone()
+        }
     }
 
     /// Returns waiters in the order in which they come to the store, to have their turns in the

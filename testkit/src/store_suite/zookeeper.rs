@@ -68,6 +68,7 @@ impl World for ZooKeeper {
         match feature {
             Feature::Leases
             | Feature::Line
+            | Feature::Shared
             | Feature::Superseding
             | Feature::TakingAway
             | Feature::Servers => None,
@@ -75,6 +76,7 @@ impl World for ZooKeeper {
             Feature::Records => Some("zookeeper: no run is recorded but a success"),
             Feature::Slots => Some("zookeeper: there are no slots yet"),
             Feature::LongerLeases => Some("zookeeper: a session keeps its length"),
+            Feature::Uptime => Some("zookeeper: the servers forget nothing"),
             Feature::TimeLeft => Some("zookeeper: no look tells how long a session has"),
         }
     }

@@ -13,11 +13,11 @@ use super::{citing, read, root};
 const PAGE: &str = "docs/troubleshooting.md";
 
 /// Verbs with which a remedy begins.
-const REMEDIES: [&str; 35] = [
+const REMEDIES: [&str; 36] = [
     "allow", "ask", "check", "config", "correct", "delete", "give", "grant", "install", "let",
     "list", "lower", "make", "mend", "name", "put", "raise", "release", "restart", "run", "see",
     "set", "start", "try", "use", "wait", "write", "stop", "move", "look", "leave", "keep", "cut",
-    "end", "add",
+    "end", "add", "create",
 ];
 
 /// Strings that need no row: a part of the path below `src/`, the functions or constants (all if none
@@ -105,6 +105,8 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/redis/acl.rs", &[], "doctor"),
     ("store/etcd/examine.rs", &[], "doctor"),
     ("store/zookeeper/examine.rs", &[], "doctor"),
+    ("store/sql/examine.rs", &[], "doctor"),
+    ("store/sql/mod.rs", &["rights"], "doctor"),
     ("store/etcd/mod.rs", &["rights"], "doctor"),
     // Parts of a message that is explained, or of a holder's description.
     (
@@ -126,6 +128,8 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ),
     ("store/redis/reply.rs", &["described"], "a holder"),
     ("store/etcd/names.rs", &["described"], "a holder"),
+    ("store/sql/row.rs", &[], "a holder"),
+    ("store/sql/statements.rs", &[], "a request"),
     (
         "store/zookeeper/visit.rs",
         &["occupant", "breaker"],

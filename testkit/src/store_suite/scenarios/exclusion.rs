@@ -108,7 +108,8 @@ pub async fn a_look_shows_the_holder_and_changes_nothing(place: &Place<'_>) {
             .expect("a holder")
             .holder()
             .expect("an rlock");
-        assert_eq!((token, told), (holder.token(), &holder.claim.details));
+        let details = place.told(&holder.claim.details, told);
+        assert_eq!((token, told), (holder.token(), &details));
     }
     assert_eq!(
         (first.fence, first.queue.len()),

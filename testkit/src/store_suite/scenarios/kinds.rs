@@ -11,6 +11,9 @@ use crate::store_suite::{Feature, Place};
 
 /// Readers hold the lock together; a writer comes when the last of them has left.
 pub async fn readers_share_the_lock_and_keep_writers_out(place: &Place<'_>) {
+    if place.lacks(Feature::Shared) {
+        return;
+    }
     let [mut one, mut two] = [(); 2].map(|()| place.client_of(Mode::Shared));
     let mut writer = place.client();
     one.takes().await;
@@ -44,6 +47,9 @@ pub async fn each_slot_has_one_holder(place: &Place<'_>) {
 
 /// A client that wants the lock in another way waits until all holders have left.
 pub async fn kinds_exclude_each_other(place: &Place<'_>) {
+    if place.lacks(Feature::Shared) {
+        return;
+    }
     let all = [
         Mode::Exclusive,
         Mode::Shared,
@@ -68,6 +74,9 @@ pub async fn kinds_exclude_each_other(place: &Place<'_>) {
 
 /// A look shows the members, and each of them has its own description.
 pub async fn a_look_shows_each_member(place: &Place<'_>) {
+    if place.lacks(Feature::Shared) {
+        return;
+    }
     let mut members = [(); 3].map(|()| place.client_of(Mode::Shared));
     for member in &mut members {
         member.takes().await;

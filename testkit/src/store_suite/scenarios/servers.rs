@@ -14,7 +14,7 @@ pub async fn a_release_undoes_a_grant_whose_reply_was_lost(place: &Place<'_>) {
         return;
     }
     let (mut unlucky, mut next) = (place.impatient_client(), place.client());
-    connects(&unlucky).await;
+    connects(place, &unlucky).await;
     unlucky.wire.lose_replies();
     does_not_know(&mut unlucky).await;
     // A place that becomes the lock takes several requests, of which the first is all that arrives.
@@ -36,7 +36,7 @@ pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<
         return;
     }
     let mut unlucky = place.impatient_client();
-    connects(&unlucky).await;
+    connects(place, &unlucky).await;
     place.hang();
     does_not_know(&mut unlucky).await;
     drop(unlucky.node.release(&unlucky.release()));
@@ -52,7 +52,7 @@ pub async fn what_is_written_runs_without_its_caller(place: &Place<'_>) {
         return;
     }
     let client = place.client();
-    connects(&client).await;
+    connects(place, &client).await;
     place.hang();
     drop(client.node.acquire(&client.claim));
     drop(client.node.release(&client.release()));
@@ -117,7 +117,7 @@ pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_
 /// A server that has just started may have forgotten its holder, and grants no client that asks for
 /// its uptime.
 pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) || place.lacks(Feature::Healing) {
+    if place.lacks(Feature::Servers) || place.lacks(Feature::Uptime) {
         return;
     }
     let [mut holder, mut careful, mut careless] = [(); 3].map(|()| place.client());
@@ -130,8 +130,12 @@ pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Pla
     careful.meets(&careless).await;
 }
 
-/// Opens the client's connections.
-async fn connects(client: &Client) {
+/// Opens the client's connections, to a lock that was used before: the first use of one may take
+/// several requests.
+async fn connects(place: &Place<'_>, client: &Client) {
+    let mut first = place.client();
+    first.takes().await;
+    first.releases().await;
     within("an answer", async {
         while client
             .node

@@ -1,6 +1,9 @@
 //! The files and variables that passwords and certificates come from: those of the servers, and
 //! those of sentinels.
 
+#[cfg(feature = "postgres")]
+mod pgpass;
+
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -16,12 +19,16 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
+#[cfg(feature = "postgres")]
+use crate::store::net::hosts::Endpoint;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
+#[cfg(feature = "postgres")]
+use crate::store::sql::{address::SqlAddress, session::SqlAccess};
 use crate::text::escape;
 
 /// Longest first line of a file with a password that is read.
@@ -112,6 +119,49 @@ pub(super) fn access(
     })
 }
 
+/// Returns how a database is reached. Reads no file that the address does not need: `~/.pgpass` is the
+/// last source of the password.
+#[cfg(feature = "postgres")]
+pub(super) fn sql_access(
+    address: &SqlAddress,
+    args: &NodeArgs,
+    sources: &Sources,
+) -> Result<SqlAccess, Failure> {
+    let user = match &address.user {
+        Some(user) => user.clone(),
+        None => pgpass::user_of_system().ok_or_else(|| {
+            config(format!(
+                "--node {address}: this user has no name; name the database's, as in postgresql://user@host"
+            ))
+        })?,
+    };
+    let database = address.database.clone().unwrap_or_else(|| user.clone());
+    let password = match &address.password {
+        Some(password) => Some(password.clone()),
+        None => OF_DATABASE.password(args.password_file.as_deref(), sources)?,
+    };
+    let lines = match &password {
+        Some(_) => None,
+        None => pgpass::read()?,
+    };
+    let of_host = |host: &Endpoint| {
+        let line = lines.as_ref();
+        let listed = || {
+            line.and_then(|(file, lines)| {
+                let found = pgpass::find(lines, host, &database, &user)?;
+                Some(Secret::of(file.as_str(), found))
+            })
+        };
+        (host.clone(), password.clone().or_else(listed))
+    };
+    Ok(SqlAccess {
+        hosts: address.hosts.iter().map(of_host).collect(),
+        trust: address.is_tls.then(|| trust(args)).transpose()?,
+        user,
+        database,
+    })
+}
+
 /// Returns the certificate and its key. One of them without the other is refused.
 pub(super) fn certificate(args: &NodeArgs) -> Result<Option<(&Path, &Path)>, Failure> {
     match (args.cert.as_deref(), args.cert_key.as_deref()) {
@@ -172,6 +222,12 @@ const OF_SERVERS: PasswordSources = PasswordSources {
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 const OF_USER: PasswordSources = PasswordSources {
     variables: &["RLOCK_PASSWORD"],
+    ..OF_SERVERS
+};
+
+#[cfg(feature = "postgres")]
+const OF_DATABASE: PasswordSources = PasswordSources {
+    variables: &["RLOCK_PASSWORD", "PGPASSWORD"],
     ..OF_SERVERS
 };
 

@@ -1,0 +1,144 @@
+//! The line of a lock's waiters: a lock of the database's own on a number that follows from the
+//! table and the name. It decides nothing: it tells who is to ask for the row first.
+//!
+//! 1. A waiter asks for it in a session of its own, and the database keeps the order. When the waiter
+//!    has it, the waiter is the first.
+//! 2. A run that has got the row without a wait takes it too, so that those behind it wait for it.
+//! 3. It ends with its session, however a client ends. Behind a pooler a session is no client's own,
+//!    so that there is no line, and waiters ask for the row again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lock::Lock;
+use super::session::Session;
+use super::statements::{leave_line, stand_first, stand_in_line};
+use crate::clock;
+use crate::lock::instant::Instant;
+use crate::store::{Hint, Wake};
+
+/// Time after which a waiter tries again to stand in the line, if the server gave it no second session.
+const CLOSED: Duration = Duration::from_secs(10);
+
+/// This client's place.
+#[derive(Default)]
+pub(super) struct Line {
+    /// Ends the task that waits, and its session.
+    waiting: Option<tokio::task::AbortHandle>,
+    /// The session that is the first.
+    first: Option<Arc<Session>>,
+    /// Until when there is no line; `None`: there is one.
+    closed: Option<Instant>,
+}
+
+impl Line {
+    /// Returns the number of waiters ahead, at least; `None` without a line.
+    pub(super) fn rank(&self) -> Option<u32> {
+        if self.is_closed() {
+            None
+        } else if self.is_first() {
+            Some(0)
+        } else {
+            Some(1)
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.is_some_and(|until| clock::now() < until)
+    }
+
+    fn is_first(&self) -> bool {
+        self.first
+            .as_ref()
+            .is_some_and(|session| session.is_connected())
+    }
+
+    /// Whether the client is told when it is the first.
+    pub(super) fn wakes(&self) -> bool {
+        self.waiting.is_some() && !self.is_closed()
+    }
+}
+
+impl Lock {
+    /// Begins to wait in the line, unless this client does or has waited already. `session`: that in
+    /// which the row was asked for.
+    pub(super) fn enter_line(self: &Arc<Self>, session: &Session) {
+        let mut state = self.state();
+        let line = &mut state.line;
+        if !session.is_direct {
+            line.closed = Some(Instant::NEVER);
+        }
+        if line.is_closed() || line.waiting.is_some() || line.is_first() {
+            return;
+        }
+        let lock = Arc::downgrade(self);
+        let pool = Arc::clone(&self.pool);
+        let number = self.line_number();
+        let task = tokio::spawn(async move {
+            let first = async {
+                let session = pool.own_session().await?;
+                session.ask(&stand_in_line(number), None).await?;
+                Ok::<_, crate::store::Fault>(session)
+            };
+            let first = first.await.ok();
+            let Some(lock) = lock.upgrade() else { return };
+            let mut state = lock.state();
+            state.line.waiting = None;
+            let word = if first.is_some() {
+                Wake::YourTurn
+            } else {
+                // The waiter asks again and again until the server has a session to spare.
+                Wake::Recheck
+            };
+            state.line.closed = first.is_none().then(|| clock::now() + CLOSED);
+            state.line.first = first;
+            state.hints.push_back(Hint::Woken(word));
+            lock.stirred.notify_one();
+        });
+        line.waiting = Some(task.abort_handle());
+    }
+
+    /// Takes the first place behind a grant, in the session of the grant, if the line is empty.
+    pub(super) fn head_line(self: &Arc<Self>, session: Arc<Session>) {
+        if !session.is_direct || self.state().line.is_first() {
+            return;
+        }
+        let (lock, number) = (Arc::clone(self), self.line_number());
+        tokio::spawn(async move {
+            let reply = session.ask(&stand_first(number), None).await;
+            let cell = reply.ok().and_then(|reply| {
+                let statement = reply.0.into_iter().next()?;
+                statement.rows.into_iter().next()?.into_iter().next()?
+            });
+            if cell.as_deref() != Some("t") {
+                return;
+            }
+            if lock.state().holds {
+                lock.state().line.first = Some(session);
+            } else {
+                // It was given back meanwhile.
+                drop(session.ask(&leave_line(number), None).await);
+            }
+        });
+    }
+
+    /// Leaves the line.
+    pub(super) fn leave_line(&self) {
+        let line = std::mem::take(&mut self.state().line);
+        if let Some(waiting) = line.waiting {
+            waiting.abort();
+        }
+        let number = self.line_number();
+        if let (Some(session), Ok(runtime)) = (line.first, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { drop(session.ask(&leave_line(number), None).await) });
+        }
+    }
+
+    /// Returns the number that is locked.
+    fn line_number(&self) -> i64 {
+        let text = format!("{}\n{}", self.pool.table.table_name(), self.key);
+        let digest = sha1_smol::Sha1::from(text).digest().bytes();
+        let first: [u8; 8] = std::array::from_fn(|index| digest[index]);
+        i64::from_be_bytes(first)
+    }
+}

@@ -1,0 +1,576 @@
+//! One lock in a table, as one client of it: its requests, and the answers to them.
+//!
+//! 1. The row decides, and nothing else. A grant is an update that found the row free.
+//! 2. A request that may take the lock is not repeated by itself, and has a deadline.
+//! 3. A release goes behind each such request that is not answered yet, on its session, and cancels
+//!    those that were not sent.
+//! 4. A grant counts from before its request was sent, and no longer than the row says.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::line::Line;
+use super::pool::Pool;
+use super::row::{RecordKind, Row, State as RowState, held, record};
+use super::session::{Reply, Session, number, strange};
+use super::statements::{Again, Message, RecordRow};
+use crate::clock;
+use crate::lock::blocker::Blocker;
+use crate::lock::details::Breaker;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::last::Note;
+use crate::lock::lease::Revoked;
+use crate::lock::queue::QueuePosition;
+use crate::lock::schedule::Term;
+use crate::lock::token::Token;
+use crate::store::net::unwritten::{Unwritten, Writes};
+use crate::store::{
+    Answer, Claim, Fault, FaultKind, Hint, Keep, QueueAction, Release, ReleaseReply, Renewal,
+    ServerInfo, Vote, Wake,
+};
+
+/// Number of times that a free row is asked for in one attempt.
+const TRIES: usize = 3;
+
+/// Pause between two looks of a holder at its row.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// A lock.
+pub(super) struct Lock {
+    pub(super) pool: Arc<Pool>,
+    /// Its name, as it is stored.
+    pub(super) key: String,
+    state: Mutex<State>,
+    /// Tells that there is a new hint.
+    pub(super) stirred: Notify,
+    pub(super) writes: Writes,
+}
+
+/// The client's part of a lock.
+#[derive(Default)]
+pub(super) struct State {
+    /// Words for the client that were not told yet.
+    pub(super) hints: VecDeque<Hint>,
+    /// Number of broken sessions that were told.
+    pub(super) breaks: u64,
+    pub(super) line: Line,
+    /// Whether the row is this client's, as far as it knows.
+    pub(super) holds: bool,
+    /// Attempts that are under way, each with the sessions that have not answered.
+    attempts: Vec<OpenAttempt>,
+    /// The task that looks at the row for the holder.
+    watch: Option<AbortHandle>,
+    /// The token of a lock that is free, and what could not be written with its release.
+    unwritten: Option<(Token, Fault)>,
+}
+
+/// An attempt that is under way.
+struct OpenAttempt {
+    token: Token,
+    /// Whether it was released, so that nothing of it is sent any more.
+    is_given_up: bool,
+    /// The session that has its last request, and has not answered.
+    session: Option<Arc<Session>>,
+}
+
+/// The row in an answer, and the number of rows that each statement before it was about.
+pub(super) struct Seen {
+    pub(super) counts: Vec<u64>,
+    pub(super) row: Option<Row>,
+    pub(super) now: u64,
+}
+
+/// Reads one row of a look.
+pub(super) fn row(cells: &[Option<String>]) -> Result<(Row, u64), Fault> {
+    let [name, by, at, left, now] = cells else {
+        return Err(strange());
+    };
+    let left: i64 = number(left.as_deref())?;
+    let span = Duration::from_micros(left.unsigned_abs());
+    let row = Row {
+        name: name.clone().unwrap_or_default(),
+        locked_by: by.clone().unwrap_or_default(),
+        locked_at: number::<i64>(at.as_deref())?.try_into().unwrap_or_default(),
+        left: (left > 0).then_some(span),
+        over: if left > 0 { Duration::ZERO } else { span },
+    };
+    Ok((row, number(now.as_deref())?))
+}
+
+impl Lock {
+    pub(super) fn new(pool: Arc<Pool>, key: &str) -> Arc<Self> {
+        Arc::new(Self {
+            pool,
+            key: key.to_owned(),
+            state: Mutex::default(),
+            stirred: Notify::new(),
+            writes: Writes::default(),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tell(&self, hint: Hint) {
+        self.state().hints.push_back(hint);
+        self.stirred.notify_one();
+    }
+
+    /// Asks `session` a request whose statement number `shows` shows the row.
+    async fn seen_at(
+        &self,
+        session: &Session,
+        message: &Message,
+        shows: usize,
+        unwritten: Option<Unwritten>,
+    ) -> Result<Seen, Fault> {
+        let reply = self.pool.ask_at(session, message, unwritten).await?;
+        let seen = seen(&reply, shows)?;
+        if seen.now > 0 {
+            session.heard(seen.now);
+        }
+        Ok(seen)
+    }
+
+    /// Asks what may be asked twice.
+    async fn seen(&self, message: &Message, shows: usize) -> Result<Seen, Fault> {
+        seen(&self.pool.ask(message).await?, shows)
+    }
+
+    /// Notes an attempt, before anything else is asked.
+    pub(super) fn begins(&self, token: Token) {
+        let mut state = self.state();
+        state.attempts.push(OpenAttempt {
+            token,
+            is_given_up: false,
+            session: None,
+        });
+    }
+
+    /// Asks for the lock.
+    pub(super) async fn acquire(self: &Arc<Self>, claim: Claim, unwritten: Unwritten) -> Answer {
+        let mut unwritten = Some(unwritten);
+        let answer = self.tried(&claim, &mut unwritten).await;
+        let mut state = self.state();
+        state
+            .attempts
+            .retain(|attempt| attempt.token != claim.token);
+        answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
+    }
+
+    async fn tried(
+        self: &Arc<Self>,
+        claim: &Claim,
+        unwritten: &mut Option<Unwritten>,
+    ) -> Result<Answer, Fault> {
+        let (token, ttl) = (claim.token, claim.term.ttl());
+        let value = held(token, &claim.details);
+        let mut is_created = false;
+        for _ in 0..TRIES {
+            let session = self.pool.session().await?;
+            let asked = clock::now();
+            let deadline = session.deadline(self.pool.limit);
+            let message = self.pool.table.acquire(&self.key, &value, ttl, deadline);
+            self.sends(token, &session)?;
+            let seen = self.seen_at(&session, &message, 1, unwritten.take()).await;
+            self.answered(token);
+            let seen = seen?;
+            let Some(row) = seen.row else {
+                if is_created {
+                    return Err(Fault::unfit(
+                        "the row of the lock is deleted again and again",
+                        "let nothing delete rows of the table",
+                    ));
+                }
+                self.add_row(token, &session).await?;
+                is_created = true;
+                continue;
+            };
+            if row.is(RowState::Held, token) && row.left.is_some() {
+                let (until, fence) = (end(claim.term, asked, &row), fence_of(&row)?);
+                self.state().holds = true;
+                if claim.ticket.is_none() {
+                    self.head_line(session);
+                }
+                return Ok(Vote::Granted {
+                    until,
+                    fence,
+                    index: claim.index,
+                }
+                .into());
+            }
+            if let Some(occupant) = row.occupant() {
+                if claim.ticket.is_some() {
+                    self.enter_line(&session);
+                }
+                let rank = claim.ticket.as_ref().and_then(|_| self.state().line.rank());
+                return Ok(Answer {
+                    vote: Vote::Blocked(Blocker::Occupant(occupant)),
+                    server: ServerInfo::None,
+                    position: Some(QueuePosition {
+                        rank,
+                        now: seen.now,
+                        refused: None,
+                    }),
+                });
+            }
+            // It was freed between the two statements, or the request was late.
+        }
+        let why = "the lock was free, and taken by others, each time";
+        Err(Fault::new(FaultKind::Unavailable, why))
+    }
+
+    /// Adds the row of the lock, which grants nothing.
+    async fn add_row(&self, token: Token, session: &Arc<Session>) -> Result<(), Fault> {
+        self.sends(token, session)?;
+        let message = self.pool.table.create(&self.key);
+        let added = self.pool.ask_at(session, &message, None).await;
+        self.answered(token);
+        added.map(drop)
+    }
+
+    /// Notes that a request of the attempt is sent now; fails if that was given up.
+    fn sends(&self, token: Token, session: &Arc<Session>) -> Result<(), Fault> {
+        let mut state = self.state();
+        let attempt = state
+            .attempts
+            .iter_mut()
+            .find(|attempt| attempt.token == token);
+        match attempt.filter(|attempt| !attempt.is_given_up) {
+            Some(attempt) => {
+                attempt.session = Some(Arc::clone(session));
+                Ok(())
+            }
+            None => Err(Fault::new(
+                FaultKind::Unavailable,
+                "it was given up meanwhile",
+            )),
+        }
+    }
+
+    fn answered(&self, token: Token) {
+        let mut state = self.state();
+        let attempts = state.attempts.iter_mut();
+        attempts
+            .filter(|attempt| attempt.token == token)
+            .for_each(|attempt| attempt.session = None);
+    }
+
+    /// Renews the lock, and takes it again if the request says so.
+    pub(super) async fn keep(&self, keep: Keep) -> Renewal {
+        let renewal = match &keep.heal {
+            None => self.renewed(&keep).await,
+            Some(_) => self.healed(&keep).await,
+        };
+        renewal.unwrap_or_else(Renewal::Failed)
+    }
+
+    async fn renewed(&self, keep: &Keep) -> Result<Renewal, Fault> {
+        let asked = clock::now();
+        let message = self
+            .pool
+            .table
+            .renew(&self.key, keep.token, keep.term.ttl());
+        let seen = self.seen(&message, 1).await?;
+        Ok(self.kept(keep, asked, seen.row.as_ref(), false))
+    }
+
+    async fn healed(&self, keep: &Keep) -> Result<Renewal, Fault> {
+        let Some(heal) = &keep.heal else {
+            return self.renewed(keep).await;
+        };
+        let (token, fence) = (keep.token, keep.fence.get());
+        for is_there in [false, true] {
+            let session = self.pool.session().await?;
+            let asked = clock::now();
+            let again = Again {
+                value: held(token, &heal.details),
+                fence,
+                newest: heal.told.unwrap_or_default().max(fence),
+                deadline: session.deadline(self.pool.limit),
+            };
+            let message = self
+                .pool
+                .table
+                .heal(&self.key, token, keep.term.ttl(), &again);
+            let seen = self.seen_at(&session, &message, 2, None).await?;
+            if seen.row.is_none() && !is_there {
+                let create = self.pool.table.create(&self.key);
+                self.pool.ask_at(&session, &create, None).await?;
+                continue;
+            }
+            let is_taken = seen.counts.get(1).is_some_and(|count| *count > 0);
+            return Ok(self.kept(keep, asked, seen.row.as_ref(), is_taken));
+        }
+        Ok(Renewal::NotOurs(Revoked::Missing, Some(0), None))
+    }
+
+    /// Returns what the row says to a renewal. `is_taken`: it was free, and is ours again.
+    fn kept(&self, keep: &Keep, asked: Instant, row: Option<&Row>, is_taken: bool) -> Renewal {
+        let Some(row) = row else {
+            return self.lost(Revoked::Missing, Some(0), None);
+        };
+        let token = keep.token;
+        let counter = Some(row.locked_at);
+        if row.is(RowState::Held, token) && row.left.is_some() {
+            let until = end(keep.term, asked, row);
+            return if is_taken {
+                Renewal::Healed(until, counter)
+            } else {
+                Renewal::Renewed(until, counter)
+            };
+        }
+        match row.occupant() {
+            Some(there) if row.is(RowState::Dead, token) => {
+                let until = keep.heal.as_ref().map(|_| end(keep.term, asked, row));
+                let broken = there.holder().and_then(|(_, told)| told.broken.clone());
+                Renewal::Broken(
+                    until,
+                    broken.unwrap_or_else(|| Breaker::from("another user")),
+                )
+            }
+            Some(there) if row.is(RowState::Parked, token) => {
+                self.lost(Revoked::Missing, counter, there.ttl)
+            }
+            Some(there) => self.lost(Revoked::TakenOver, counter, there.ttl),
+            None => self.lost(Revoked::Missing, counter, None),
+        }
+    }
+
+    fn lost(&self, how: Revoked, counter: Option<u64>, left: Option<Duration>) -> Renewal {
+        self.state().holds = false;
+        Renewal::NotOurs(how, counter, left)
+    }
+
+    /// Gives up the attempt of `token`. Returns the sessions that have a request of it and have not
+    /// answered.
+    pub(super) fn gives_up(&self, token: Token) -> Vec<Arc<Session>> {
+        let mut state = self.state();
+        state.holds = false;
+        if let Some(watch) = state.watch.take() {
+            watch.abort();
+        }
+        let attempts = state.attempts.iter_mut();
+        let own = attempts.filter(|attempt| attempt.token == token);
+        own.filter_map(|attempt| {
+            attempt.is_given_up = true;
+            attempt.session.clone()
+        })
+        .filter(|session| session.is_connected())
+        .collect()
+    }
+
+    /// Gives the lock back. `behind`: sessions that may grant it yet.
+    pub(super) async fn release(
+        &self,
+        release: Release,
+        behind: Vec<Arc<Session>>,
+        unwritten: Unwritten,
+    ) -> ReleaseReply {
+        let known = self.state().unwritten.clone();
+        if let Some((_, fault)) = known.filter(|(token, _)| *token == release.token) {
+            return ReleaseReply::Failed(fault);
+        }
+        let reply = self.released(&release, behind, unwritten).await;
+        if !matches!(release.queue, QueueAction::Keep(_)) {
+            self.leave_line();
+        }
+        reply.unwrap_or_else(ReleaseReply::Failed)
+    }
+
+    async fn released(
+        &self,
+        release: &Release,
+        behind: Vec<Arc<Session>>,
+        unwritten: Unwritten,
+    ) -> Result<ReleaseReply, Fault> {
+        let parked = release.parked.as_ref();
+        let parked = parked.map(|parked| (parked.left, parked.parks_tombstone));
+        let records = release
+            .note
+            .as_ref()
+            .map_or_else(Vec::new, |note| self.records(note));
+        let token = release.token;
+        let message =
+            |records: &[RecordRow]| self.pool.table.release(&self.key, token, parked, records);
+        let whole = message(&records);
+        let mut unwritten = Some(unwritten);
+        let end = clock::now() + self.pool.limit;
+        for session in &behind {
+            let sent = self.pool.ask_at(session, &whole, unwritten.take());
+            if let Some(Ok(reply)) = clock::until(end, Box::pin(sent)).await {
+                return Ok(freed(&seen(&reply, 2)?, token));
+            }
+        }
+        let answer = self.repeated(&whole, unwritten.take()).await;
+        let fault = match answer {
+            Ok(reply) => return Ok(freed(&seen(&reply, 2)?, token)),
+            Err(fault) if records.is_empty() || fault.kind == FaultKind::Unknown => {
+                return Err(fault);
+            }
+            Err(fault) => fault,
+        };
+        // Without what could not be written the lock is given back all the same.
+        let reply = freed(&self.seen(&message(&[]), 2).await?, token);
+        if release.is_success() && matches!(reply, ReleaseReply::Released) {
+            let why = format!("the lock is gone, and nothing could be left: {}", fault.why);
+            let fault = Fault::new(FaultKind::Unavailable, why);
+            self.state().unwritten = Some((token, fault.clone()));
+            return Err(fault);
+        }
+        Ok(reply)
+    }
+
+    /// Asks what may be asked twice: again, if the session was broken or silent.
+    async fn repeated(
+        &self,
+        message: &Message,
+        mut unwritten: Option<Unwritten>,
+    ) -> Result<Reply, Fault> {
+        let session = self.pool.session().await?;
+        let asked = self.pool.ask_at(&session, message, unwritten.take());
+        let answer = clock::until(clock::now() + self.pool.limit * 2, Box::pin(asked)).await;
+        match answer {
+            Some(Err(fault)) if fault.kind == FaultKind::Unknown => self.pool.ask(message).await,
+            Some(answer) => answer,
+            None => self.pool.ask(message).await,
+        }
+    }
+
+    /// Returns the rows that a note is written to. A name may be too long for them.
+    fn records(&self, note: &Note) -> Vec<RecordRow> {
+        let fits = self.key.chars().count() <= super::LONGEST_WITH_RECORD;
+        let kinds = [
+            (RecordKind::Last, note.is_run),
+            (RecordKind::Once, note.success.is_some()),
+        ];
+        let written = kinds
+            .into_iter()
+            .filter(|(_, is_written)| *is_written && fits);
+        written
+            .map(|(kind, _)| RecordRow {
+                kind,
+                fence: note.entry.fence.get(),
+                value: record(kind, &note.entry),
+            })
+            .collect()
+    }
+
+    /// Returns the row of a note about a lock that was taken away.
+    pub(super) fn record_of_break(&self, note: &Note) -> Option<RecordRow> {
+        self.records(note).into_iter().next()
+    }
+
+    /// Looks at the row from now on, for the holder of `token`, which hears when it changes.
+    pub(super) fn watch(self: &Arc<Self>, token: Token) {
+        let lock = Arc::downgrade(self);
+        let task = tokio::spawn(async move {
+            let mut is_told = false;
+            loop {
+                let next = clock::now() + WATCH;
+                let _ = clock::until(next, std::future::pending::<()>()).await;
+                let Some(lock) = lock.upgrade() else { return };
+                let message = lock.pool.table.look(&lock.key);
+                let looked = lock.pool.ask(&message);
+                let limit = clock::now() + lock.pool.limit;
+                let Some(Ok(reply)) = clock::until(limit, Box::pin(looked)).await else {
+                    continue;
+                };
+                let Ok(seen) = seen_of(&reply, 0, &lock.key) else {
+                    continue;
+                };
+                let row = seen.row.as_ref();
+                let is_ours = row.is_some_and(|row| row.is(RowState::Held, token));
+                if !is_ours && !is_told {
+                    lock.tell(Hint::Woken(Wake::Recheck));
+                }
+                is_told = !is_ours;
+            }
+        });
+        if let Some(old) = self.state().watch.replace(task.abort_handle()) {
+            old.abort();
+        }
+    }
+
+    /// Whether the row is looked at for the holder.
+    pub(super) fn is_watched(&self) -> bool {
+        self.state().watch.is_some()
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Some(watch) = self.state().watch.take() {
+            watch.abort();
+        }
+        self.leave_line();
+    }
+}
+
+/// Returns the row that statement number `shows` has shown.
+fn seen(reply: &Reply, shows: usize) -> Result<Seen, Fault> {
+    let statement = reply.0.get(shows).ok_or_else(strange)?;
+    let first = statement.rows.first().map(|cells| row(cells)).transpose()?;
+    Ok(Seen {
+        counts: reply.0.iter().map(|statement| statement.count).collect(),
+        now: first.as_ref().map(|(_, now)| *now).unwrap_or_default(),
+        row: first.map(|(row, _)| row),
+    })
+}
+
+/// Returns the row of that name among those that statement number `shows` has shown.
+pub(super) fn seen_of(reply: &Reply, shows: usize, name: &str) -> Result<Seen, Fault> {
+    let statement = reply.0.get(shows).ok_or_else(strange)?;
+    let rows: Vec<_> = statement
+        .rows
+        .iter()
+        .map(|cells| row(cells))
+        .collect::<Result<_, _>>()?;
+    let found = rows.into_iter().find(|(row, _)| row.name == name);
+    Ok(Seen {
+        counts: Vec::new(),
+        now: found.as_ref().map(|(_, now)| *now).unwrap_or_default(),
+        row: found.map(|(row, _)| row),
+    })
+}
+
+/// Returns the end of a grant or a renewal of `term` that was asked for at `asked`. A row that ends
+/// sooner than it was told to, by its type or by a trigger, counts as it is.
+fn end(term: Term, asked: Instant, row: &Row) -> Instant {
+    let left = row.left.unwrap_or_default();
+    term.end(asked).before(term.ttl().saturating_sub(left))
+}
+
+fn fence_of(row: &Row) -> Result<Fence, Fault> {
+    row.fence().ok_or_else(strange)
+}
+
+/// Returns what a release found. `NotOurs` if the lock was not the token's any more.
+fn freed(seen: &Seen, token: Token) -> ReleaseReply {
+    let Some(row) = &seen.row else {
+        return ReleaseReply::NotOurs(Revoked::Missing);
+    };
+    // One that comes again finds what the first one did.
+    if row.is(RowState::Free, token) || row.is(RowState::Parked, token) {
+        return ReleaseReply::Released;
+    }
+    ReleaseReply::NotOurs(how_lost(Some(row), token))
+}
+
+/// Returns how the lock came to be not the token's.
+pub(super) fn how_lost(row: Option<&Row>, token: Token) -> Revoked {
+    let is_other = row.is_some_and(|row| {
+        row.left.is_some() && row.owner().is_none_or(|(_, owner)| owner != token)
+    });
+    if is_other {
+        Revoked::TakenOver
+    } else {
+        Revoked::Missing
+    }
+}

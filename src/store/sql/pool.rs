@@ -1,0 +1,93 @@
+//! The session that is asked. All locks of a store share one, and a request that is not answered in
+//! time costs it: the next request goes over another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, watch};
+
+use super::session::{Reply, Session, SqlAccess};
+use super::statements::{Message, Table};
+use crate::clock;
+use crate::store::net::dial::HostDial;
+use crate::store::net::unwritten::Unwritten;
+use crate::store::{Fault, FaultKind};
+
+/// A client of a database.
+pub(super) struct Pool {
+    access: SqlAccess,
+    dial: HostDial,
+    pub(super) table: Table,
+    /// Limit of a connection, and of each exchange.
+    pub(super) limit: Duration,
+    current: Mutex<Option<Arc<Session>>>,
+    /// Number of sessions that broke.
+    breaks: watch::Sender<u64>,
+}
+
+impl Pool {
+    pub(super) fn new(access: SqlAccess, dial: HostDial, table: Table, limit: Duration) -> Self {
+        Self {
+            access,
+            dial,
+            table,
+            limit,
+            current: Mutex::default(),
+            breaks: watch::Sender::default(),
+        }
+    }
+
+    /// Returns the number of sessions that broke.
+    pub(super) fn breaks(&self) -> watch::Receiver<u64> {
+        self.breaks.subscribe()
+    }
+
+    /// Returns the session that is asked next. It is begun if there is none.
+    pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
+        let mut current = self.current.lock().await;
+        if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
+            return Ok(Arc::clone(session));
+        }
+        *current = None;
+        let session = Arc::new(self.begin(&self.breaks).await?);
+        *current = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Begins a session that no other request uses.
+    pub(super) async fn own_session(&self) -> Result<Arc<Session>, Fault> {
+        self.begin(&watch::Sender::default()).await.map(Arc::new)
+    }
+
+    async fn begin(&self, breaks: &watch::Sender<u64>) -> Result<Session, Fault> {
+        Session::begin(&self.access, &self.dial, &self.table, self.limit, breaks).await
+    }
+
+    /// Asks `session`. An answer may come late, when the session is asked no more.
+    pub(super) async fn ask_at(
+        &self,
+        session: &Session,
+        message: &Message,
+        unwritten: Option<Unwritten>,
+    ) -> Result<Reply, Fault> {
+        let mut answer = Box::pin(session.request(message, unwritten));
+        let in_time = clock::until(clock::now() + self.limit, &mut answer).await;
+        if let Some(answer) = in_time {
+            return answer;
+        }
+        session.give_up();
+        answer.await
+    }
+
+    /// Asks what may be asked twice: again, if the session was broken.
+    pub(super) async fn ask(&self, message: &Message) -> Result<Reply, Fault> {
+        let session = self.session().await?;
+        match self.ask_at(&session, message, None).await {
+            Err(fault) if fault.kind == FaultKind::Unknown && !session.is_connected() => {
+                let session = self.session().await?;
+                self.ask_at(&session, message, None).await
+            }
+            answer => answer,
+        }
+    }
+}

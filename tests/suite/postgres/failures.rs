@@ -1,0 +1,242 @@
+//! A server that dies, hangs, fails over or is slow: the command is dead before the lock can pass on.
+
+use std::io::Write as _;
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::{HOLD, job, wait_for_waiters};
+use crate::support::{Postgres, eventually, rlock, signal};
+
+/// A lease that is short.
+const TTL: [&str; 2] = ["--ttl", "6s"];
+
+/// Time in which a lease of [`TTL`] ends, on a busy machine.
+const SOON: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_server_that_dies_and_is_back_in_time_costs_no_command() {
+    let Some(mut server) = Postgres::start() else {
+        return;
+    };
+    let mut held = job(&server).args(["--ttl", "30s"]).hold(HOLD);
+    let before = server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'");
+    server.kill();
+    server.come_back();
+    eventually("it is renewed", || {
+        server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'") > before
+    });
+    drop(held.stdin.take());
+    held.finish().code(0);
+    assert_eq!(server.holder("job"), None);
+}
+
+#[test]
+fn without_a_server_the_command_is_dead_before_its_lease_ends() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
+    server.freeze();
+    held.finish().code(79).within(SOON);
+    let refused = job(&server).args(["-n"]).sh("true").code(69);
+    refused.said(&["no answer within"]);
+    server.thaw();
+    job(&server).sh("echo ran").code(0).printed(&["ran"]);
+}
+
+#[test]
+fn a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let held = job(&server)
+        .args(["--ttl", "5m"])
+        .hold("echo ready; sleep 60");
+    let next = job(&server).args(["--", "echo", "ran"]).spawn();
+    wait_for_waiters(&server, 1);
+    signal(held.pid(), Signal::SIGKILL);
+    next.finish()
+        .code(0)
+        .printed(&["ran"])
+        .within(Duration::from_secs(30));
+}
+
+#[test]
+fn a_row_that_was_taken_away_ends_its_command_at_once() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    for taken in [
+        "DELETE FROM shedlock",
+        "UPDATE shedlock SET locked_by = 'host1', lock_until = timezone('utc', now()) + interval '1 hour'",
+    ] {
+        let held = job(&server)
+            .args(["--ttl", "5m"])
+            .hold("echo ready; sleep 60");
+        server.sql(taken);
+        // It looks each second, and renews once in 100 s.
+        held.finish().code(79).within(Duration::from_secs(60));
+        server.sql("DELETE FROM shedlock");
+    }
+}
+
+/// A transaction that has locked the row of `job`.
+struct Transaction(Child, ChildStdin);
+
+impl Transaction {
+    fn begin(server: &Postgres) -> Self {
+        let mut psql = server.client().stdin(Stdio::piped()).spawn().expect("psql");
+        let mut input = psql.stdin.take().expect("its input");
+        input
+            .write_all(b"BEGIN; SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE;\n")
+            .expect("a statement");
+        eventually("the row is locked", || {
+            server.sql("SELECT count(*) FROM (SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE SKIP LOCKED) free") == "0"
+        });
+        Self(psql, input)
+    }
+
+    fn end(self) {
+        let Self(mut psql, input) = self;
+        drop(input);
+        psql.wait().expect("its end");
+    }
+}
+
+#[test]
+fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    let blocking = Transaction::begin(&server);
+    let refused = job(&server).args(["-n"]).sh("true").code(69);
+    refused.mentions(&["55P03"]);
+    blocking.end();
+    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
+    let blocking = Transaction::begin(&server);
+    held.finish().code(79).within(SOON);
+    blocking.end();
+    job(&server).sh("true").code(0);
+}
+
+#[test]
+fn a_session_that_the_server_ends_is_begun_anew() {
+    let Some(server) = Postgres::start_with(&["idle_session_timeout=700ms"]) else {
+        return;
+    };
+    let mut held = job(&server).args(TTL).hold(HOLD);
+    let before = server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'");
+    eventually("it is renewed", || {
+        let sessions = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rlock' AND random() < 0.2";
+        server.sql(sessions);
+        server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'") > before
+    });
+    drop(held.stdin.take());
+    held.finish().code(0);
+}
+
+#[test]
+fn a_waiter_without_a_second_session_asks_again_and_again() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    server.sql("ALTER ROLE rlock CONNECTION LIMIT 2");
+    let mut held = job(&server).hold(HOLD);
+    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+    eventually("both have a session", || {
+        server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock'") == "2"
+    });
+    wait_for_waiters(&server, 0);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+#[test]
+fn a_failover_costs_a_command_nothing_if_the_standby_has_the_row() {
+    let Some(mut primary) = Postgres::start() else {
+        return;
+    };
+    let standby = Postgres::standby(&primary, &[]);
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("SELECT pg_reload_conf()");
+    let both = format!(
+        "postgresql://rlock@{},{}/rlock",
+        standby.host(),
+        primary.host()
+    );
+    // The standby is passed over.
+    let run = || rlock("job").node(&both).args(["--ttl", "30s"]);
+    let mut held = run().hold(HOLD);
+    let row = "SELECT lock_until FROM shedlock WHERE name = 'job'";
+    let before = primary.sql(row);
+    primary.kill();
+    standby.promote();
+    eventually("it is renewed", || standby.sql(row) > before);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    assert_eq!(standby.holder("job"), None);
+}
+
+#[test]
+fn a_failover_that_forgets_the_row_ends_the_command() {
+    let Some(mut primary) = Postgres::start() else {
+        return;
+    };
+    let standby = Postgres::standby(&primary, &["primary_conninfo=host=127.0.0.1 port=1"]);
+    let both = format!(
+        "postgresql://rlock@{},{}/rlock",
+        primary.host(),
+        standby.host()
+    );
+    let held = rlock("job")
+        .node(&both)
+        .args(["--ttl", "30s"])
+        .hold("echo ready; sleep 60");
+    primary.kill();
+    standby.promote();
+    held.finish().code(79).within(Duration::from_secs(40));
+    rlock("job")
+        .node(&both)
+        .sh("echo ran")
+        .code(0)
+        .printed(&["ran"]);
+}
+
+#[test]
+fn a_server_that_takes_no_writes_is_none() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    server.sql("ALTER ROLE rlock SET default_transaction_read_only = on");
+    let refused = job(&server).args(["-n"]).sh("true").code(69);
+    refused.said(&["it takes no writes"]);
+}
+
+#[test]
+fn columns_with_a_time_zone_are_read_in_the_zone_of_the_other_clients() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    server.sql("ALTER TABLE shedlock ALTER COLUMN lock_until TYPE timestamptz, ALTER COLUMN locked_at TYPE timestamptz");
+    job(&server).sh("true").code(78).said(&["time_zone="]);
+    // A JVM in Berlin: its sessions have the JVM's zone.
+    server.sql(
+        "SET TimeZone = 'Europe/Berlin'; INSERT INTO shedlock VALUES('job', timezone('utc', now()) + interval '1 minute', timezone('utc', now()), 'host1')",
+    );
+    let zone = format!("{}?time_zone=Europe/Berlin", server.url());
+    let run = || rlock("job").node(&zone).args(["-n"]);
+    run().sh("true").code(75).said(&["host1 (ShedLock"]);
+    server.sql(
+        "SET TimeZone = 'Europe/Berlin'; UPDATE shedlock SET lock_until = timezone('utc', now())",
+    );
+    let mut held = run().hold(HOLD);
+    let free = "SET TimeZone = 'Europe/Berlin'; SELECT count(*) FROM shedlock WHERE name = 'job' AND lock_until <= timezone('utc', now())";
+    assert_eq!(server.sql(free), "0");
+    drop(held.stdin.take());
+    held.finish().code(0).silent();
+    assert_eq!(server.sql(free), "1");
+}
