@@ -292,12 +292,14 @@ impl Policy {
             return vec![];
         }
         // The clock comes first: a command whose time is over is not continued, whatever else has
-        // happened.
+        // happened. A renewal counts before the clock until the guard has fired.
         let mut actions = match event {
-            JobEvent::Lease(LeaseChange::Extended(_))
-            | JobEvent::TermsReceived(_)
-            | JobEvent::Ended(..)
-            | JobEvent::Gone => vec![],
+            JobEvent::Lease(LeaseChange::Extended(_)) | JobEvent::TermsReceived(_)
+                if now < self.guard_kills_at() =>
+            {
+                vec![]
+            }
+            JobEvent::Ended(..) | JobEvent::Gone => vec![],
             _ => self.tick(now),
         };
         if self.phase != Phase::Killed

@@ -69,13 +69,7 @@ fn step(p: &mut Policy, event: JobEvent, now: Instant) {
             context()
         );
     }
-    if kill_wanted
-        && now >= before.kill_deadline()
-        && !matches!(
-            event,
-            JobEvent::Lease(LeaseChange::Extended(_)) | JobEvent::TermsReceived(_)
-        )
-    {
+    if kill_wanted && now >= before.kill_deadline() {
         let goes_on = |action: &JobAction| {
             matches!(action, JobAction::Continue | JobAction::SendAndContinue(_))
         };

@@ -152,6 +152,21 @@ fn what_the_guard_killed_while_we_were_stopped_is_a_loss_though_its_end_is_heard
     assert_eq!(policy.outcome(false), Outcome::Lost);
 }
 
+/// rlock read the renewal, and was stopped before it told the guard.
+#[test]
+fn a_renewal_that_is_heard_when_the_guard_has_fired_is_too_late() {
+    let mut policy = policy(OnLost::Kill);
+    let late = policy.guard_kills_at();
+    let renewed = JobEvent::Lease(LeaseChange::Extended(late + TTL));
+    assert_eq!(
+        policy.on(renewed, late),
+        [JobAction::Kill, JobAction::SayLost(Reaction::Killed)]
+    );
+    policy.on(ended(ExitStatus::Killed(9)), late);
+    assert_eq!(policy.on(JobEvent::Gone, late), [JobAction::Finish]);
+    assert_eq!(policy.outcome(false), Outcome::Lost);
+}
+
 #[test]
 fn warn_says_so_once_and_at_the_deadline_only() {
     let mut p = policy(OnLost::Warn);
@@ -244,10 +259,10 @@ fn a_grace_longer_than_the_lease_counts_as_given_while_the_lease_is_renewed() {
         at(0),
     );
     assert_eq!(p.on(ended(ExitStatus::Exited(0)), at(1000)), [TERM]);
-    p.on(
-        JobEvent::Lease(LeaseChange::Extended(schedule().term().end(at(110_000)))),
-        at(110_000),
-    );
+    for renewed in (10_000..=110_000).step_by(10_000) {
+        let end = schedule().term().end(at(renewed));
+        p.on(JobEvent::Lease(LeaseChange::Extended(end)), at(renewed));
+    }
     assert_eq!(p.wake_at(), at(121_000));
 }
 
