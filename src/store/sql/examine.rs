@@ -23,22 +23,10 @@ pub(super) async fn examination(pool: &Pool, plan: &Plan) -> Result<Examination,
         .iter()
         .map(|cell| cell.as_deref().unwrap_or_default())
         .collect();
-    let [
-        now,
-        writes,
-        key,
-        persistence,
-        fsync,
-        full_pages,
-        standbys,
-        idle,
-        left,
-        ssl,
-    ] = cells[..]
-    else {
+    let [now, writes, fsync, full_pages, standbys, idle, left, ssl] = cells[..] else {
         return Err(strange());
     };
-    let mut findings = of_table(pool.table.table_name(), plan.role, writes, key, persistence);
+    let mut findings = of_table(pool.table.table_name(), plan.role, writes);
     findings.extend(of_server(fsync, full_pages, standbys, plan, idle));
     let ahead = if writes.contains('s') {
         pool.ask(&pool.table.ahead_of_time()).await?
@@ -101,8 +89,8 @@ pub(super) async fn examination(pool: &Pool, plan: &Plan) -> Result<Examination,
     })
 }
 
-/// Tells of the table, and of the rights to it: letters for those that the user has.
-fn of_table(table: &str, role: Role, rights: &str, key: &str, persistence: &str) -> Vec<Finding> {
+/// Tells of the rights to the table: letters for those that the user has.
+fn of_table(table: &str, role: Role, rights: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let wanted: &[(char, &str)] = match role {
         Role::Monitor => &[('s', "SELECT")],
@@ -116,18 +104,6 @@ fn of_table(table: &str, role: Role, rights: &str, key: &str, persistence: &str)
         let what = format!("the user has no right to {right} in {table}");
         let remedy = "grant the rights of the line below";
         findings.push(Finding::new(Weight::Refused, what, remedy));
-    }
-    if key != "t" {
-        let what = format!(
-            "{table} has no primary key or unique index on its name alone: two rows may be one lock"
-        );
-        let remedy = "add one (ALTER TABLE … ADD PRIMARY KEY)";
-        findings.push(Finding::new(Weight::Unfit, what, remedy));
-    }
-    if persistence != "p" && persistence != "v" {
-        let what = format!("{table} is unlogged or temporary: a crash of the server empties it");
-        let remedy = "set it to be logged (ALTER TABLE … SET LOGGED)";
-        findings.push(Finding::new(Weight::Unfit, what, remedy));
     }
     findings
 }

@@ -37,6 +37,9 @@ use crate::store::{
 /// Number of times that a free row is asked for in one attempt.
 const TRIES: usize = 3;
 
+/// A begin from which on the statements grant nothing, in unix µs: that of the year 2112.
+const LAST_BEGIN: u64 = 4_481_049_600_000_000;
+
 /// Pause between two looks of a holder at its row.
 const WATCH: Duration = Duration::from_secs(1);
 
@@ -132,15 +135,16 @@ impl Lock {
     ) -> Result<Seen, Fault> {
         let reply = self.pool.ask_at(session, message, unwritten).await?;
         let seen = seen(&reply, shows)?;
-        if seen.now > 0 {
-            session.heard(seen.now);
-        }
+        session.heard(seen.now);
         Ok(seen)
     }
 
     /// Asks what may be asked twice.
     async fn seen(&self, message: &Message, shows: usize) -> Result<Seen, Fault> {
-        seen(&self.pool.ask(message).await?, shows)
+        let (session, reply) = self.pool.asked(message).await?;
+        let seen = seen(&reply, shows)?;
+        session.heard(seen.now);
+        Ok(seen)
     }
 
     /// Notes an attempt, before anything else is asked.
@@ -220,6 +224,12 @@ impl Lock {
                     }),
                 });
             }
+            if row.locked_at >= LAST_BEGIN {
+                return Err(Fault::unfit(
+                    "the row of the lock begins after the year 2112, and no fence rises above that",
+                    "set its locked_at to a time of the past (UPDATE)",
+                ));
+            }
             // It was freed between the two statements, or the request was late.
         }
         let why = "the lock was free, and taken by others, each time";
@@ -286,7 +296,7 @@ impl Lock {
             return self.renewed(keep).await;
         };
         let (token, fence) = (keep.token, keep.fence.get());
-        for is_there in [false, true] {
+        for is_last in [false, false, true] {
             let session = self.pool.session().await?;
             let asked = clock::now();
             let again = Again {
@@ -300,12 +310,18 @@ impl Lock {
                 .table
                 .heal(&self.key, token, keep.term.ttl(), &again);
             let seen = self.seen_at(&session, &message, 2, None).await?;
-            if seen.row.is_none() && !is_there {
+            if seen.row.is_none() && !is_last {
                 let create = self.pool.table.create(&self.key);
                 self.pool.ask_at(&session, &create, None).await?;
                 continue;
             }
             let is_taken = seen.counts.get(1).is_some_and(|count| *count > 0);
+            // The database's clock was set forward, so that the deadline had passed. The answer has
+            // told its time.
+            let is_free = |row: &Row| row.left.is_none() && row.locked_at <= again.newest;
+            if !is_taken && !is_last && seen.row.as_ref().is_some_and(is_free) {
+                continue;
+            }
             return Ok(self.kept(keep, asked, seen.row.as_ref(), is_taken));
         }
         Ok(Renewal::NotOurs(Revoked::Missing, Some(0), None))
@@ -477,16 +493,18 @@ impl Lock {
                 let _ = clock::until(next, std::future::pending::<()>()).await;
                 let Some(lock) = lock.upgrade() else { return };
                 let message = lock.pool.table.look(&lock.key);
-                let looked = lock.pool.ask(&message);
+                let looked = lock.pool.asked(&message);
                 let limit = clock::now() + lock.pool.limit;
-                let Some(Ok(reply)) = clock::until(limit, Box::pin(looked)).await else {
+                let Some(Ok((session, reply))) = clock::until(limit, Box::pin(looked)).await else {
                     continue;
                 };
                 let Ok(seen) = seen_of(&reply, 0, &lock.key) else {
                     continue;
                 };
-                let row = seen.row.as_ref();
-                let is_ours = row.is_some_and(|row| row.is(RowState::Held, token));
+                session.heard(seen.now);
+                // ShedLock before 7.0 may end a lock by its name alone, and leave the rest.
+                let is_held = |row: &Row| row.is(RowState::Held, token) && row.left.is_some();
+                let is_ours = seen.row.as_ref().is_some_and(is_held);
                 if !is_ours && !is_told {
                     lock.tell(Hint::Woken(Wake::Recheck));
                 }

@@ -81,13 +81,19 @@ impl Pool {
 
     /// Asks what may be asked twice: again, if the session was broken.
     pub(super) async fn ask(&self, message: &Message) -> Result<Reply, Fault> {
+        self.asked(message).await.map(|(_, reply)| reply)
+    }
+
+    /// The same, with the session that answered.
+    pub(super) async fn asked(&self, message: &Message) -> Result<(Arc<Session>, Reply), Fault> {
         let session = self.session().await?;
         match self.ask_at(&session, message, None).await {
             Err(fault) if fault.kind == FaultKind::Unknown && !session.is_connected() => {
                 let session = self.session().await?;
-                self.ask_at(&session, message, None).await
+                let reply = self.ask_at(&session, message, None).await?;
+                Ok((session, reply))
             }
-            answer => answer,
+            answer => answer.map(|reply| (session, reply)),
         }
     }
 }

@@ -28,7 +28,7 @@ const NOTHING: &str = "-";
 const UNKNOWN: &str = "?";
 
 /// Stands in the place of the part that is cut off.
-const ELLIPSIS: &str = "…";
+const ELLIPSIS: &str = "...";
 
 /// State of a lock that an rlock had last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -212,7 +212,9 @@ impl Session {
     async fn greet(&mut self, table: &Table) -> Result<(), Fault> {
         let reply = self.ask(&table.greeting(), None).await?;
         let row = reply.0.first().and_then(|statement| statement.rows.first());
-        let [now, process, read_only, columns] = row.map(Vec::as_slice).unwrap_or_default() else {
+        let [now, process, read_only, is_keyed, persistence, columns] =
+            row.map(Vec::as_slice).unwrap_or_default()
+        else {
             return Err(strange());
         };
         let now = number(now.as_deref())?;
@@ -224,7 +226,9 @@ impl Session {
             let remedy = "name the primary, or all servers of the database";
             return Err(Fault::new(FaultKind::Unavailable, why).with_remedy(remedy));
         }
-        check(table, columns.as_deref())
+        check(table, columns.as_deref())?;
+        let is_keyed = is_keyed.as_deref() == Some("t");
+        check_rows(table, is_keyed, persistence.as_deref())
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -254,9 +258,11 @@ impl Session {
         told.saturating_add(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Notes the server's time.
+    /// Notes the server's time; 0: it told none.
     pub(super) fn heard(&self, now: u64) {
-        self.state().now = (now, clock::now());
+        if now > 0 {
+            self.state().now = (now, clock::now());
+        }
     }
 
     /// Asks, and returns the answers to the statements of the request itself. The request goes out
@@ -384,13 +390,34 @@ fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
             return Err(Fault::unfit(what, remedy));
         }
     }
-    let room = kinds[3]
-        .strip_prefix("character varying(")
-        .and_then(|room| room.trim_end_matches(')').parse::<usize>().ok());
-    if let Some(room) = room.filter(|room| *room < super::row::LONGEST) {
-        let by = table.columns()[3];
-        let what = format!("the column {by} has room for {room} characters; rlock needs 255");
-        let remedy = "give it the type varchar(255) (ALTER TABLE)";
+    for (index, needed) in [(0, super::LONGEST_NAME), (3, super::row::LONGEST)] {
+        let room = kinds[index]
+            .strip_prefix("character varying(")
+            .and_then(|room| room.trim_end_matches(')').parse::<usize>().ok());
+        if let Some(room) = room.filter(|room| *room < needed) {
+            let column = table.columns()[index];
+            let what =
+                format!("the column {column} has room for {room} characters; rlock needs {needed}");
+            let remedy = "give it a wider type (ALTER TABLE)";
+            return Err(Fault::unfit(what, remedy));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a name has one row, and that a crash of the server leaves it.
+fn check_rows(table: &Table, is_keyed: bool, persistence: Option<&str>) -> Result<(), Fault> {
+    let shown = table.table_name();
+    if !is_keyed {
+        let what = format!(
+            "{shown} has no primary key or unique index on its name alone: two rows may be one lock"
+        );
+        let remedy = "add one (ALTER TABLE … ADD PRIMARY KEY)";
+        return Err(Fault::unfit(what, remedy));
+    }
+    if persistence != Some("p") {
+        let what = format!("{shown} is unlogged or temporary: a crash of the server empties it");
+        let remedy = "set it to be logged (ALTER TABLE … SET LOGGED)";
         return Err(Fault::unfit(what, remedy));
     }
     Ok(())
@@ -472,6 +499,10 @@ fn of_code(code: &str, message: &str) -> Fault {
         "42501" => Fault::denied(Denied::Key, why, GRANT),
         "42P01" | "42703" | "3F000" => Fault::unfit(why, CREATE),
         "3D000" => Fault::unfit(why, "name the database, as in postgresql://host/db"),
+        "22P05" => Fault::unfit(
+            why,
+            "leave the character out of the names, the command and --note, or use a database in UTF8",
+        ),
         "55P03" => Fault::new(FaultKind::Unavailable, why)
             .with_remedy("see which transaction has locked the row (pg_stat_activity)"),
         "40P01" | "40001" | "57014" | "57P03" | "25006" => Fault::new(FaultKind::Unavailable, why),
@@ -527,6 +558,11 @@ mod tests {
                 "room for 100",
             ),
             (
+                Some(with(plain, by).replace("varying(64)", "varying(40)")),
+                "",
+                "the column name has room for 40",
+            ),
+            (
                 Some("name text\nlock_until date".to_owned()),
                 "",
                 "no column locked_at",
@@ -543,6 +579,19 @@ mod tests {
                 Err(told) => assert!(!why.is_empty() && told.contains(why), "{told}"),
             }
         }
+    }
+
+    #[test]
+    fn a_table_that_has_two_rows_of_a_name_or_loses_them_is_refused() {
+        let Ok(Address::Sql(address)) = Address::parse("postgresql://a") else {
+            panic!("an address")
+        };
+        let table = Table::new(&address, Duration::from_secs(1));
+        let checked =
+            |is_keyed, kept| check_rows(&table, is_keyed, Some(kept)).map_err(|fault| fault.why);
+        assert_eq!(checked(true, "p"), Ok(()));
+        assert!(checked(false, "p").is_err_and(|why| why.contains("two rows")));
+        assert!(checked(true, "u").is_err_and(|why| why.contains("unlogged")));
     }
 
     #[test]

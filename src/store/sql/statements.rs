@@ -15,9 +15,16 @@ use crate::lock::token::Token;
 /// The time of the message, as ShedLock's `usingDbTime()` writes it.
 const NOW: &str = "timezone('utc', CURRENT_TIMESTAMP)";
 
+/// Returns a span of time. Versions before 15 take no large number of microseconds in the text of
+/// an interval.
+fn interval(micros: u128) -> String {
+    let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+    format!("make_interval(secs => {seconds}) + make_interval(secs => 0.{rest:06})")
+}
+
 /// Returns the time `span` after [`NOW`].
 fn after(span: Duration) -> String {
-    format!("{NOW} + interval '{} microseconds'", span.as_micros())
+    format!("{NOW} + {}", interval(span.as_micros()))
 }
 
 /// Returns the unix time of a timestamp, in µs.
@@ -27,7 +34,7 @@ fn micros(time: &str) -> String {
 
 /// Returns the timestamp of a unix time in µs.
 fn timestamp(micros: u64) -> String {
-    format!("timestamp 'epoch' + interval '{micros} microseconds'")
+    format!("timestamp 'epoch' + {}", interval(u128::from(micros)))
 }
 
 /// Returns the condition that it is not `deadline` yet, a unix time in µs. Unlike [`NOW`] this is
@@ -57,6 +64,10 @@ fn to_write(limit: Duration) -> String {
         (limit.as_millis() * 4 / 5).max(1)
     )
 }
+
+/// A `locked_at` from which on no fence can rise: that of the year 2112 is near 2^52. A row that
+/// begins later was written by hand.
+const LAST_YEAR: &str = "'2112-01-01'";
 
 /// Adds a row that is not there.
 const UNLESS_THERE: &str = "ON CONFLICT DO NOTHING";
@@ -140,11 +151,13 @@ impl Table {
             ..
         } = self;
         let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
-        // An end that never comes has a difference too.
-        let end = format!("LEAST({until}::timestamp, {NOW} + interval '1000 years')");
+        // An end that never comes has a difference too. It is told as [`Self::is_free`] compares it:
+        // where the column has a time zone, a time of day that spring leaves out counts as later.
+        let end = format!("LEAST({until}, {NOW} + interval '1000 years')");
+        let begin = format!("GREATEST(LEAST({at}::timestamp, '9999-01-01'), '0001-01-01')");
         format!(
             "SELECT {name}, {by}, {}, {}, {} FROM {table} WHERE {name} IN ({})",
-            micros(&format!("{at}::timestamp")),
+            micros(&begin),
             micros(&format!("{end} - {NOW}")),
             micros(NOW),
             names.join(", ")
@@ -193,7 +206,7 @@ impl Table {
         } = self;
         let take = format!(
             "UPDATE {table} SET {at} = GREATEST({NOW}, {at}::timestamp + interval '1 millisecond'), {until} = {}, {by} = {} \
-             WHERE {} AND {} AND {}",
+             WHERE {} AND {} AND {at} < {LAST_YEAR} AND {}",
             after(ttl),
             quoted(value),
             self.is(key),
@@ -406,15 +419,29 @@ impl Table {
         self.message(false, &[text])
     }
 
-    /// Tells of the server and of the table: the time, the number of the session, whether it takes
-    /// writes, and the columns with their types.
+    /// Tells of the server its time, the number of the session, and whether it takes writes. Tells of
+    /// the table whether it has one row for a name, whether a crash leaves it, and its columns.
     pub(super) fn greeting(&self) -> String {
         format!(
-            "SELECT {}, pg_backend_pid(), current_setting('transaction_read_only'), \
+            "SELECT {}, pg_backend_pid(), current_setting('transaction_read_only'), {}, \
+             (SELECT relpersistence FROM pg_class WHERE oid = to_regclass({own})), \
              (SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), E'\\n') FROM pg_attribute \
-             WHERE attrelid = to_regclass({}) AND attnum > 0 AND NOT attisdropped)",
+             WHERE attrelid = to_regclass({own}) AND attnum > 0 AND NOT attisdropped)",
             micros(NOW),
-            quoted(&self.own),
+            self.has_one_row_each(),
+            own = quoted(&self.own),
+        )
+    }
+
+    /// Whether a unique index is on the name alone. A view has none of its own.
+    fn has_one_row_each(&self) -> String {
+        format!(
+            "EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass({own}) AND relkind = 'v') OR \
+             EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] \
+             WHERE i.indrelid = to_regclass({own}) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
+             AND i.indnkeyatts = 1 AND a.attname = {name})",
+            own = quoted(&self.own),
+            name = quoted(&self.name.to_ascii_lowercase()),
         )
     }
 
@@ -428,13 +455,8 @@ impl Table {
         let rights = rights
             .map(|(letter, name)| right(letter, name))
             .join(" || ");
-        let name = self.name.to_ascii_lowercase();
         format!(
             "SELECT {}, {rights}, \
-             EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] \
-             WHERE i.indrelid = to_regclass({shown}) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
-             AND i.indnkeyatts = 1 AND a.attname = '{name}'), \
-             (SELECT relpersistence FROM pg_class WHERE oid = to_regclass({shown})), \
              current_setting('fsync'), current_setting('full_page_writes'), \
              (SELECT CASE WHEN bool_and(sync_state = 'async') THEN count(*) ELSE 0 END FROM pg_stat_replication), \
              (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
@@ -509,6 +531,24 @@ mod tests {
     fn no_text_leaves_its_literal() {
         assert_eq!(quoted(r"it's \ a"), r"E'it''s \\ a'");
         assert_eq!(quoted("a\0b\\'; DROP"), r"E'ab\\''; DROP'");
+    }
+
+    #[test]
+    fn a_span_is_exact_and_of_a_form_that_old_versions_take() {
+        assert_eq!(
+            after(Duration::from_micros(7_200_000_001)),
+            format!("{NOW} + make_interval(secs => 7200) + make_interval(secs => 0.000001)")
+        );
+        assert_eq!(
+            timestamp(1_795_684_015_578_486),
+            "timestamp 'epoch' + make_interval(secs => 1795684015) + make_interval(secs => 0.578486)"
+        );
+    }
+
+    #[test]
+    fn the_time_left_is_told_as_it_is_compared() {
+        let message = table("postgresql://a?time_zone=Europe/Berlin").look("job");
+        assert!(!message.text.contains("lock_until::timestamp"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::process::{Child, ChildStdin, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -80,6 +80,24 @@ fn a_row_that_was_taken_away_ends_its_command_at_once() {
         held.finish().code(79).within(Duration::from_secs(60));
         server.sql("DELETE FROM shedlock");
     }
+}
+
+/// ShedLock before 7.0 may free a lock by its name alone.
+#[test]
+fn a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_is_still_free() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let mut held = job(&server).args(["--ttl", "5m"]).hold(HOLD);
+    server.sql("UPDATE shedlock SET lock_until = timezone('utc', now()) WHERE name = 'job'");
+    let is_held =
+        "SELECT count(*) FROM shedlock WHERE name = 'job' AND lock_until > timezone('utc', now())";
+    let begin = Instant::now();
+    eventually("the lock is held again", || server.sql(is_held) == "1");
+    // The next renewal would come after 100 s.
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    drop(held.stdin.take());
+    held.finish().code(0).silent();
 }
 
 /// A transaction that has locked the row of `job`.

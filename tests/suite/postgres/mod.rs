@@ -419,5 +419,21 @@ fn doctor_prints_the_table_and_the_rights_and_a_run_names_the_way_to_them() {
     let told = doctor(&[]).finish().code(77).stdout.join("\n");
     assert!(told.contains("no right to INSERT"), "{told}");
     server.sql("GRANT INSERT ON shedlock TO rlock; ALTER TABLE shedlock SET UNLOGGED");
+    job(&server).sh("true").code(78).said(&["unlogged"]);
     doctor(&[]).finish().code(78);
+    server.sql("ALTER TABLE shedlock SET LOGGED, DROP CONSTRAINT shedlock_pkey");
+    job(&server)
+        .sh("true")
+        .code(78)
+        .said(&["two rows may be one lock"]);
+    server.sql("CREATE UNIQUE INDEX ON shedlock(name)");
+    server.sql("INSERT INTO shedlock VALUES('job', '2000-01-01', 'infinity', 'host1') ON CONFLICT (name) DO UPDATE SET locked_at = 'infinity'");
+    job(&server)
+        .sh("true")
+        .code(78)
+        .said(&["begins after the year 2112"]);
+    rlock_words(["inspect", "job"])
+        .node(&server.url())
+        .finish()
+        .code(1);
 }
