@@ -11,7 +11,7 @@ use rlock::store::etcd::EtcdStore;
 use rlock::store::etcd::client::dial;
 use rlock::store::net::quorum::QuorumAccess;
 
-use super::{Data, Feature, Wire, World};
+use super::{Ability, Data, Wire, World};
 use crate::{Etcd, Shared};
 
 /// A cluster that the scenarios share.
@@ -40,20 +40,20 @@ impl World for EtcdWorld {
         Box::new(EtcdStore::over(&address, access, dial, limit))
     }
 
-    fn lacks(&self, feature: Feature) -> Option<&'static str> {
-        match feature {
-            Feature::Leases
-            | Feature::Line
-            | Feature::Shared
-            | Feature::TakingAway
-            | Feature::TimeLeft
-            | Feature::Superseding
-            | Feature::Servers => None,
-            Feature::Healing => Some("etcd: a lock that is gone is not set again"),
-            Feature::Records => Some("etcd: no run is recorded but a success"),
-            Feature::Slots => Some("etcd: there is no recipe for slots"),
-            Feature::LongerLeases => Some("etcd: a lease keeps its length"),
-            Feature::Uptime => Some("etcd: the members forget nothing"),
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Leases
+            | Ability::Line
+            | Ability::Shared
+            | Ability::TakingAway
+            | Ability::TimeLeft
+            | Ability::Superseding
+            | Ability::Servers => None,
+            Ability::Healing => Some("etcd: a lock that is gone is not set again"),
+            Ability::Records => Some("etcd: no run is recorded but a success"),
+            Ability::Slots => Some("etcd: there is no recipe for slots"),
+            Ability::LongerLeases => Some("etcd: a lease keeps its length"),
+            Ability::Uptime => Some("etcd: the members forget nothing"),
         }
     }
 

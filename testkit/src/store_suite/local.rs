@@ -12,7 +12,7 @@ use rlock::store::local::LocalDir;
 use rlock::store::local::LocalStore;
 use tempfile::TempDir;
 
-use super::{Feature, Wire, World};
+use super::{Ability, Wire, World};
 
 /// A directory of its own.
 pub struct Local(TempDir);
@@ -36,18 +36,18 @@ impl World for Local {
         Box::new(LocalStore::at(Some(&dir)).expect("a directory"))
     }
 
-    fn lacks(&self, feature: Feature) -> Option<&'static str> {
-        Some(match feature {
-            Feature::Leases => "local: a grant ends with its process",
-            Feature::Line => "local: there is no line of waiters",
-            Feature::Superseding => "local: a waiter does not know of others",
-            Feature::Healing => "local: a lock whose file is gone is not set again",
-            Feature::TakingAway => "local: no lock is taken from its process",
-            Feature::Records => "local: no run is recorded",
-            Feature::Shared | Feature::Slots | Feature::LongerLeases | Feature::TimeLeft => {
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        Some(match ability {
+            Ability::Leases => "local: a grant ends with its process",
+            Ability::Line => "local: there is no line of waiters",
+            Ability::Superseding => "local: a waiter does not know of others",
+            Ability::Healing => "local: a lock whose file is gone is not set again",
+            Ability::TakingAway => "local: no lock is taken from its process",
+            Ability::Records => "local: no run is recorded",
+            Ability::Shared | Ability::Slots | Ability::LongerLeases | Ability::TimeLeft => {
                 return None;
             }
-            Feature::Servers | Feature::Uptime => "local: there is no server",
+            Ability::Servers | Ability::Uptime => "local: there is no server",
         })
     }
 

@@ -32,7 +32,7 @@ use rlock::store::{
 };
 use tokio::sync::watch;
 
-use super::{Feature, Wire, World};
+use super::{Ability, Wire, World};
 
 /// Time for which a waiter that is first has to ask, as others are told.
 const TURN: Duration = Duration::from_secs(1);
@@ -396,19 +396,19 @@ impl World for Memory {
         Box::new(self.clone())
     }
 
-    fn lacks(&self, feature: Feature) -> Option<&'static str> {
-        match feature {
-            Feature::Leases
-            | Feature::Line
-            | Feature::Shared
-            | Feature::Slots
-            | Feature::LongerLeases
-            | Feature::TimeLeft => None,
-            Feature::Superseding => Some("memory: the order of the line is that of arrival"),
-            Feature::Healing => Some("memory: a lock that is gone is not set again"),
-            Feature::TakingAway => Some("memory: no lock is taken from its session"),
-            Feature::Records => Some("memory: no run is recorded"),
-            Feature::Servers | Feature::Uptime => Some("memory: there is no server"),
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Leases
+            | Ability::Line
+            | Ability::Shared
+            | Ability::Slots
+            | Ability::LongerLeases
+            | Ability::TimeLeft => None,
+            Ability::Superseding => Some("memory: the order of the line is that of arrival"),
+            Ability::Healing => Some("memory: a lock that is gone is not set again"),
+            Ability::TakingAway => Some("memory: no lock is taken from its session"),
+            Ability::Records => Some("memory: no run is recorded"),
+            Ability::Servers | Ability::Uptime => Some("memory: there is no server"),
         }
     }
 

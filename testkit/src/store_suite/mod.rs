@@ -4,7 +4,7 @@
 //!    world.
 //! 2. Each scenario of `scenarios/` is written once, over `Store` and `Node`, and knows no store.
 //! 3. [`store_suite!`](crate::store_suite) makes a `#[test]` of each scenario in one world. A world
-//!    says which [`Feature`] its store lacks: the test is still in the list, and prints what it
+//!    says which [`Ability`] its store lacks: the test is still in the list, and prints what it
 //!    skips.
 
 mod client;
@@ -100,7 +100,7 @@ macro_rules! store_suite {
 
 /// A part of what stores do that a store may lack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Feature {
+pub enum Ability {
     /// A grant ends by itself unless it is renewed.
     Leases,
     /// Waiters have places in a line, which is shown, and are told when it is their turn.
@@ -138,8 +138,8 @@ pub trait World {
     /// exchange takes `limit` at most.
     fn open(&self, wire: &Wire, limit: Duration) -> Box<dyn Store>;
 
-    /// Returns why the store lacks `feature`, or `None` if it has it.
-    fn lacks(&self, feature: Feature) -> Option<&'static str>;
+    /// Returns why the store lacks `ability`, or `None` if it has it.
+    fn lacks(&self, ability: Ability) -> Option<&'static str>;
 
     /// Whether waiters have their places by when they came to the store, and not by their tickets.
     fn orders_by_arrival(&self) -> bool {
@@ -208,10 +208,10 @@ impl Place<'_> {
         }
     }
 
-    /// Whether the store lacks `feature`. If so, prints why.
-    pub fn lacks(&self, feature: Feature) -> bool {
+    /// Whether the store lacks `ability`. If so, prints why.
+    pub fn lacks(&self, ability: Ability) -> bool {
         self.world
-            .lacks(feature)
+            .lacks(ability)
             .inspect(|why| skipped(why))
             .is_some()
     }

@@ -12,7 +12,7 @@ use rlock::store::redis::RedisServer;
 use rlock::store::redis::connection::REPLY_LIMIT;
 use rlock::store::redis::locator::Way;
 
-use super::{Data, Feature, Wire, World};
+use super::{Ability, Data, Wire, World};
 use crate::processes::signal;
 use crate::{Server, Shared, eventually};
 
@@ -151,7 +151,7 @@ impl<A: Arrangement> World for Servers<A> {
         ))
     }
 
-    fn lacks(&self, _feature: Feature) -> Option<&'static str> {
+    fn lacks(&self, _ability: Ability) -> Option<&'static str> {
         None
     }
 

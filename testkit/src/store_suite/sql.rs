@@ -10,7 +10,7 @@ use rlock::store::address::Address;
 use rlock::store::sql::SqlStore;
 use rlock::store::sql::session::{SqlAccess, dial};
 
-use super::{Data, Feature, Wire, World};
+use super::{Ability, Data, Wire, World};
 use crate::{Postgres, Shared};
 
 /// A server that the scenarios share.
@@ -41,19 +41,19 @@ impl World for PostgresWorld {
         Box::new(SqlStore::over(&address, access, dial, limit))
     }
 
-    fn lacks(&self, feature: Feature) -> Option<&'static str> {
-        match feature {
-            Feature::Leases
-            | Feature::Healing
-            | Feature::TakingAway
-            | Feature::Records
-            | Feature::LongerLeases
-            | Feature::TimeLeft
-            | Feature::Servers => None,
-            Feature::Line => Some("postgres: the line tells who asks first, and decides nothing"),
-            Feature::Superseding => Some("postgres: a waiter does not know of others"),
-            Feature::Shared | Feature::Slots => Some("postgres: a row has one holder"),
-            Feature::Uptime => Some("postgres: a database keeps its locks over a restart"),
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Leases
+            | Ability::Healing
+            | Ability::TakingAway
+            | Ability::Records
+            | Ability::LongerLeases
+            | Ability::TimeLeft
+            | Ability::Servers => None,
+            Ability::Line => Some("postgres: the line tells who asks first, and decides nothing"),
+            Ability::Superseding => Some("postgres: a waiter does not know of others"),
+            Ability::Shared | Ability::Slots => Some("postgres: a row has one holder"),
+            Ability::Uptime => Some("postgres: a database keeps its locks over a restart"),
         }
     }
 

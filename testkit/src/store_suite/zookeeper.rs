@@ -11,7 +11,7 @@ use rlock::store::net::quorum::QuorumAccess;
 use rlock::store::zookeeper::ZooKeeperStore;
 use rlock::store::zookeeper::ensemble::dial;
 
-use super::{Data, Feature, Wire, World};
+use super::{Ability, Data, Wire, World};
 use crate::Shared;
 use crate::zookeeper::{Peer, has_zookeeper};
 
@@ -64,20 +64,20 @@ impl World for ZooKeeper {
         Box::new(ZooKeeperStore::over(&address, access, dial, limit))
     }
 
-    fn lacks(&self, feature: Feature) -> Option<&'static str> {
-        match feature {
-            Feature::Leases
-            | Feature::Line
-            | Feature::Shared
-            | Feature::Superseding
-            | Feature::TakingAway
-            | Feature::Servers => None,
-            Feature::Healing => Some("zookeeper: a lock that is gone is not set again"),
-            Feature::Records => Some("zookeeper: no run is recorded but a success"),
-            Feature::Slots => Some("zookeeper: there are no slots yet"),
-            Feature::LongerLeases => Some("zookeeper: a session keeps its length"),
-            Feature::Uptime => Some("zookeeper: the servers forget nothing"),
-            Feature::TimeLeft => Some("zookeeper: no look tells how long a session has"),
+    fn lacks(&self, ability: Ability) -> Option<&'static str> {
+        match ability {
+            Ability::Leases
+            | Ability::Line
+            | Ability::Shared
+            | Ability::Superseding
+            | Ability::TakingAway
+            | Ability::Servers => None,
+            Ability::Healing => Some("zookeeper: a lock that is gone is not set again"),
+            Ability::Records => Some("zookeeper: no run is recorded but a success"),
+            Ability::Slots => Some("zookeeper: there are no slots yet"),
+            Ability::LongerLeases => Some("zookeeper: a session keeps its length"),
+            Ability::Uptime => Some("zookeeper: the servers forget nothing"),
+            Ability::TimeLeft => Some("zookeeper: no look tells how long a session has"),
         }
     }
 

@@ -4,12 +4,12 @@ use rlock::lock::blocker::Blocker;
 use rlock::lock::lease::Revoked;
 use rlock::store::{Renewal, TakeAway, Vote, Wakes};
 
-use crate::store_suite::{Client, Feature, Place, within};
+use crate::store_suite::{Ability, Client, Place, within};
 
 /// A tombstone keeps others out until its holder has stopped and deletes it, and the holder is
 /// told.
 pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Place<'_>) {
-    if place.lacks(Feature::TakingAway) {
+    if place.lacks(Ability::TakingAway) {
         return;
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
@@ -40,7 +40,7 @@ pub async fn a_tombstone_keeps_the_lock_until_its_holder_deletes_it(place: &Plac
 
 /// A lock that is deleted is free at once. Its holder is told, and cannot set it again.
 pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Place<'_>) {
-    if place.lacks(Feature::TakingAway) {
+    if place.lacks(Ability::TakingAway) {
         return;
     }
     let [mut holder, breaker, mut next] = [(); 3].map(|()| place.client());
@@ -64,7 +64,7 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
 
 /// A request that takes a lock away names its holder: no later holder loses the lock by it.
 pub async fn a_lock_is_taken_from_the_holder_that_is_named_and_no_other(place: &Place<'_>) {
-    if place.lacks(Feature::TakingAway) {
+    if place.lacks(Ability::TakingAway) {
         return;
     }
     let [mut old, mut holder, breaker] = [(); 3].map(|()| place.client());
@@ -80,7 +80,7 @@ pub async fn a_lock_is_taken_from_the_holder_that_is_named_and_no_other(place: &
 /// A value that is not rlock's is deleted on request, if it is still the one that the user has
 /// seen.
 pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place: &Place<'_>) {
-    if place.lacks(Feature::TakingAway) {
+    if place.lacks(Ability::TakingAway) {
         return;
     }
     let mut client = place.client();

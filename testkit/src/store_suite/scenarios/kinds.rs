@@ -7,11 +7,11 @@ use rlock::lock::blocker::Blocker;
 use rlock::lock::mode::Mode;
 use rlock::store::{Renewal, Vote};
 
-use crate::store_suite::{Feature, Place};
+use crate::store_suite::{Ability, Place};
 
 /// Readers hold the lock together; a writer comes when the last of them has left.
 pub async fn readers_share_the_lock_and_keep_writers_out(place: &Place<'_>) {
-    if place.lacks(Feature::Shared) {
+    if place.lacks(Ability::Shared) {
         return;
     }
     let [mut one, mut two] = [(); 2].map(|()| place.client_of(Mode::Shared));
@@ -28,7 +28,7 @@ pub async fn readers_share_the_lock_and_keep_writers_out(place: &Place<'_>) {
 
 /// Each slot has one holder, and is free when that has left.
 pub async fn each_slot_has_one_holder(place: &Place<'_>) {
-    if place.lacks(Feature::Slots) {
+    if place.lacks(Ability::Slots) {
         return;
     }
     let [mut one, mut two, mut three] = [(); 3].map(|()| place.client_of(Mode::Slots(2)));
@@ -47,7 +47,7 @@ pub async fn each_slot_has_one_holder(place: &Place<'_>) {
 
 /// A client that wants the lock in another way waits until all holders have left.
 pub async fn kinds_exclude_each_other(place: &Place<'_>) {
-    if place.lacks(Feature::Shared) {
+    if place.lacks(Ability::Shared) {
         return;
     }
     let all = [
@@ -56,7 +56,7 @@ pub async fn kinds_exclude_each_other(place: &Place<'_>) {
         Mode::Slots(2),
         Mode::Slots(3),
     ];
-    let number = if place.lacks(Feature::Slots) { 2 } else { 4 };
+    let number = if place.lacks(Ability::Slots) { 2 } else { 4 };
     let kinds = &all[..number];
     for &held in kinds {
         let mut holder = place.client_of(held);
@@ -74,7 +74,7 @@ pub async fn kinds_exclude_each_other(place: &Place<'_>) {
 
 /// A look shows the members, and each of them has its own description.
 pub async fn a_look_shows_each_member(place: &Place<'_>) {
-    if place.lacks(Feature::Shared) {
+    if place.lacks(Ability::Shared) {
         return;
     }
     let mut members = [(); 3].map(|()| place.client_of(Mode::Shared));
@@ -104,7 +104,7 @@ pub async fn a_look_shows_each_member(place: &Place<'_>) {
 
 /// A member that is not renewed ends, and those that are stay.
 pub async fn each_member_ends_by_itself(place: &Place<'_>) {
-    if place.lacks(Feature::Leases) || place.lacks(Feature::Slots) {
+    if place.lacks(Ability::Leases) || place.lacks(Ability::Slots) {
         return;
     }
     let mut short = place

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rlock::lock::lease::Revoked;
 use rlock::store::{ReleaseReply, Renewal};
 
-use crate::store_suite::{Feature, Place};
+use crate::store_suite::{Ability, Place};
 
 /// A TTL that a test waits for.
 const SHORT: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const MIDDLE: Duration = Duration::from_secs(60);
 
 /// A grant that is not renewed ends, and not before its holder has been told that it may.
 pub async fn a_grant_ends_by_itself_and_not_early(place: &Place<'_>) {
-    if place.lacks(Feature::Leases) {
+    if place.lacks(Ability::Leases) {
         return;
     }
     let mut holder = place.client().with_ttl(SHORT);
@@ -30,10 +30,10 @@ pub async fn a_grant_ends_by_itself_and_not_early(place: &Place<'_>) {
 
 /// A renewal counts from before it was sent, and is seen by others.
 pub async fn a_renewal_extends_the_grant(place: &Place<'_>) {
-    if place.lacks(Feature::Leases) {
+    if place.lacks(Ability::Leases) {
         return;
     }
-    let can_be_longer = !place.lacks(Feature::LongerLeases);
+    let can_be_longer = !place.lacks(Ability::LongerLeases);
     let mut holder = if can_be_longer {
         place.client().with_ttl(MIDDLE)
     } else {
@@ -52,7 +52,7 @@ pub async fn a_renewal_extends_the_grant(place: &Place<'_>) {
         until >= long.end(sent) && until <= long.end(answered),
         "{until:?}"
     );
-    if place.lacks(Feature::TimeLeft) {
+    if place.lacks(Ability::TimeLeft) {
         return;
     }
     let seen = place.client().looks().await;
@@ -62,7 +62,7 @@ pub async fn a_renewal_extends_the_grant(place: &Place<'_>) {
 
 /// A renewal by a client that has not the lock changes nothing.
 pub async fn a_renewal_by_another_token_extends_nothing(place: &Place<'_>) {
-    if place.lacks(Feature::Leases) {
+    if place.lacks(Ability::Leases) {
         return;
     }
     let mut holder = place.client().with_ttl(MIDDLE);
@@ -74,7 +74,7 @@ pub async fn a_renewal_by_another_token_extends_nothing(place: &Place<'_>) {
         matches!(renewal, Renewal::NotOurs(Revoked::TakenOver, _, _)),
         "{renewal:?}"
     );
-    if !place.lacks(Feature::TimeLeft) {
+    if !place.lacks(Ability::TimeLeft) {
         let seen = other.looks().await;
         let left = seen.occupant().expect("a holder").ttl.expect("an end");
         assert!(left <= MIDDLE, "{left:?}");
@@ -120,7 +120,7 @@ pub async fn a_holder_is_told_that_another_client_has_its_lock(place: &Place<'_>
 
 /// A lock that is gone is set again by its holder.
 pub async fn a_lock_is_set_again_where_nothing_is(place: &Place<'_>) {
-    if place.lacks(Feature::Healing) {
+    if place.lacks(Ability::Healing) {
         return;
     }
     let mut holder = place.client();
@@ -136,7 +136,7 @@ pub async fn a_lock_is_set_again_where_nothing_is(place: &Place<'_>) {
 
 /// A lock is not set again where another client has it.
 pub async fn a_lock_is_not_set_again_over_another_clients(place: &Place<'_>) {
-    if place.lacks(Feature::Healing) {
+    if place.lacks(Ability::Healing) {
         return;
     }
     let [mut holder, mut other] = [(); 2].map(|()| place.client());
@@ -155,7 +155,7 @@ pub async fn a_lock_is_not_set_again_over_another_clients(place: &Place<'_>) {
 /// A lock is not set again, though nothing is there, when another client has had it since the
 /// holder was told.
 pub async fn a_lock_is_not_set_again_after_another_client_has_had_it(place: &Place<'_>) {
-    if place.lacks(Feature::Healing) {
+    if place.lacks(Ability::Healing) {
         return;
     }
     let [mut holder, mut other] = [(); 2].map(|()| place.client());

@@ -6,18 +6,18 @@ use rlock::lock::last::{Note, Record, Run};
 use rlock::lock::mode::Mode;
 use rlock::store::{ReleaseReply, TakeAway};
 
-use crate::store_suite::{Client, Feature, Place};
+use crate::store_suite::{Ability, Client, Place};
 
 /// Time for which a success counts.
 const COUNTS: Option<Duration> = Some(Duration::from_secs(3600));
 
 /// A run is recorded by the release that frees its lock, of whichever kind, with its fence.
 pub async fn a_run_is_recorded_with_its_release(place: &Place<'_>) {
-    if place.lacks(Feature::Records) {
+    if place.lacks(Ability::Records) {
         return;
     }
     let kinds = [Mode::Exclusive, Mode::Shared, Mode::Slots(2)];
-    let number = if place.lacks(Feature::Shared) { 1 } else { 3 };
+    let number = if place.lacks(Ability::Shared) { 1 } else { 3 };
     for mode in kinds.into_iter().take(number) {
         let mut client = place.client_of(mode);
         client.takes().await;
@@ -45,7 +45,7 @@ pub async fn a_run_is_recorded_with_its_release(place: &Place<'_>) {
 
 /// A success stays when other commands have run since, until it is deleted by the token of its run.
 pub async fn a_success_outlasts_later_runs_and_is_forgotten_by_its_token(place: &Place<'_>) {
-    if place.lacks(Feature::Records) {
+    if place.lacks(Ability::Records) {
         return;
     }
     let [mut first, mut later] = [(); 2].map(|()| place.client());
@@ -76,7 +76,7 @@ pub async fn a_success_outlasts_later_runs_and_is_forgotten_by_its_token(place: 
 
 /// The record of a run stays when an older run's release comes once more.
 pub async fn a_record_is_written_over_a_lower_fence_only(place: &Place<'_>) {
-    if place.lacks(Feature::Records) {
+    if place.lacks(Ability::Records) {
         return;
     }
     let [mut first, mut later] = [(); 2].map(|()| place.client());
@@ -90,7 +90,7 @@ pub async fn a_record_is_written_over_a_lower_fence_only(place: &Place<'_>) {
 
 /// A lock that is deleted by force tells by whom.
 pub async fn a_lock_that_is_taken_away_is_recorded_as_broken(place: &Place<'_>) {
-    if place.lacks(Feature::Records) {
+    if place.lacks(Ability::Records) {
         return;
     }
     let mut holder = place.client();

@@ -6,11 +6,11 @@ use rlock::lock::lease::Revoked;
 use rlock::store::{FaultKind, Hint, Queue, Renewal, Vote};
 
 use crate::LIMIT;
-use crate::store_suite::{Client, Data, Feature, Place, within};
+use crate::store_suite::{Ability, Client, Data, Place, within};
 
 /// The store may have granted a lock though its reply was lost: a release undoes it.
 pub async fn a_release_undoes_a_grant_whose_reply_was_lost(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Ability::Servers) {
         return;
     }
     let (mut unlucky, mut next) = (place.impatient_client(), place.client());
@@ -32,7 +32,7 @@ pub async fn a_release_undoes_a_grant_whose_reply_was_lost(place: &Place<'_>) {
 /// A server that hangs grants the lock when it goes on, and undoes the grant when it reads the
 /// release behind it.
 pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Ability::Servers) {
         return;
     }
     let mut unlucky = place.impatient_client();
@@ -48,7 +48,7 @@ pub async fn a_release_undoes_what_a_server_that_hung_grants_late(place: &Place<
 /// A request that the kernel has taken is executed though its caller has gone, and the release
 /// behind it too.
 pub async fn what_is_written_runs_without_its_caller(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Ability::Servers) {
         return;
     }
     let client = place.client();
@@ -64,7 +64,7 @@ pub async fn what_is_written_runs_without_its_caller(place: &Place<'_>) {
 
 /// A holder that could not renew goes on once its server answers.
 pub async fn a_holder_renews_once_a_server_that_hung_goes_on(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Ability::Servers) {
         return;
     }
     let mut holder = place.impatient_client();
@@ -81,7 +81,7 @@ pub async fn a_holder_renews_once_a_server_that_hung_goes_on(place: &Place<'_>) 
 
 /// A holder notices that its server restarts. Where that kept the lock, the holder keeps it too.
 pub async fn a_holder_survives_a_restart_that_keeps_its_lock(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) {
+    if place.lacks(Ability::Servers) {
         return;
     }
     let mut holder = place.client();
@@ -97,7 +97,7 @@ pub async fn a_holder_survives_a_restart_that_keeps_its_lock(place: &Place<'_>) 
 
 /// A server that returns without the lock says so, and takes it again.
 pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) || place.lacks(Feature::Healing) {
+    if place.lacks(Ability::Servers) || place.lacks(Ability::Healing) {
         return;
     }
     let mut holder = place.client();
@@ -117,7 +117,7 @@ pub async fn a_lock_is_set_again_at_a_server_that_returns_empty(place: &Place<'_
 /// A server that has just started may have forgotten its holder, and grants no client that asks for
 /// its uptime.
 pub async fn a_server_that_has_just_started_grants_no_careful_client(place: &Place<'_>) {
-    if place.lacks(Feature::Servers) || place.lacks(Feature::Uptime) {
+    if place.lacks(Ability::Servers) || place.lacks(Ability::Uptime) {
         return;
     }
     let [mut holder, mut careful, mut careless] = [(); 3].map(|()| place.client());

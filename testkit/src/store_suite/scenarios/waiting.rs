@@ -4,7 +4,7 @@ use rlock::lock::blocker::Blocker;
 use rlock::lock::mode::Mode;
 use rlock::store::{Vote, Wake};
 
-use crate::store_suite::{Client, Feature, Place, within};
+use crate::store_suite::{Ability, Client, Place, within};
 
 /// A waiter is told when the lock is released, and then has it.
 pub async fn a_release_wakes_the_next_waiter(place: &Place<'_>) {
@@ -19,7 +19,7 @@ pub async fn a_release_wakes_the_next_waiter(place: &Place<'_>) {
 
 /// Waiters have the lock in the order of their tickets, and no newcomer overtakes them.
 pub async fn waiters_have_their_turns_in_the_order_in_which_they_came(place: &Place<'_>) {
-    if place.lacks(Feature::Line) {
+    if place.lacks(Ability::Line) {
         return;
     }
     let mut holder = place.client();
@@ -46,7 +46,7 @@ pub async fn waiters_have_their_turns_in_the_order_in_which_they_came(place: &Pl
 
 /// A waiter that gives up keeps no other waiter back.
 pub async fn a_waiter_that_leaves_is_passed_over(place: &Place<'_>) {
-    if place.lacks(Feature::Line) {
+    if place.lacks(Ability::Line) {
         return;
     }
     let mut holder = place.client();
@@ -63,7 +63,7 @@ pub async fn a_waiter_that_leaves_is_passed_over(place: &Place<'_>) {
 
 /// A waiter whose process has ended keeps no other waiter back.
 pub async fn a_waiter_that_is_gone_is_passed_over(place: &Place<'_>) {
-    if place.lacks(Feature::Line) {
+    if place.lacks(Ability::Line) {
         return;
     }
     let mut holder = place.client();
@@ -79,7 +79,7 @@ pub async fn a_waiter_that_is_gone_is_passed_over(place: &Place<'_>) {
 
 /// A release tells all readers that are next, and they have the lock together.
 pub async fn readers_that_are_next_are_woken_together(place: &Place<'_>) {
-    if place.lacks(Feature::Line) {
+    if place.lacks(Ability::Line) {
         return;
     }
     let mut holder = place.client();
@@ -105,7 +105,7 @@ pub async fn readers_that_are_next_are_woken_together(place: &Place<'_>) {
 
 /// A look shows the waiters, the next one first, and leaves them where they are.
 pub async fn a_look_shows_the_waiters_in_their_order(place: &Place<'_>) {
-    if place.lacks(Feature::Line) {
+    if place.lacks(Ability::Line) {
         return;
     }
     let mut holder = place.client();
@@ -126,7 +126,7 @@ pub async fn a_look_shows_the_waiters_in_their_order(place: &Place<'_>) {
 
 /// A waiter with `--supersede` ends those that came before it and have the option too.
 pub async fn a_later_waiter_supersedes_an_earlier_one(place: &Place<'_>) {
-    if place.lacks(Feature::Superseding) {
+    if place.lacks(Ability::Superseding) {
         return;
     }
     let mut holder = place.client();
