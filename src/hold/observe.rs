@@ -7,11 +7,13 @@ use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 
 use super::Nodes;
+use crate::clock;
 use crate::lock::census::Census;
 use crate::lock::fault::{Fault, FaultKind, Faults};
 use crate::lock::key::Key;
 use crate::lock::messages::{Observation, Server};
 use crate::store::{Look, Node, Store};
+use crate::text::duration;
 
 /// The nodes' answers.
 pub struct Observations {
@@ -142,6 +144,9 @@ pub struct ScanResult {
     pub faults: Faults,
 }
 
+/// Longest walk: a server may invent locks without end.
+const LONGEST_WALK: Duration = Duration::from_secs(300);
+
 /// Walks through the keys of all nodes at once. `wanted` chooses among the locks under `prefix`;
 /// `progress` is told how many keys have been looked at, of how many.
 pub async fn scan(
@@ -154,7 +159,11 @@ pub async fn scan(
     let walk = async |store: &dyn Store| -> Result<BTreeSet<Key>, Fault> {
         let (mut keys, mut room, mut is_first) = (BTreeSet::new(), NAMES_ROOM, true);
         let mut pages = store.listing().ok_or_else(cannot_list)?.pages(prefix);
+        let ends = clock::now() + LONGEST_WALK;
         while let Some(page) = pages.try_next().await? {
+            if clock::now() >= ends {
+                return Err(endless());
+            }
             if std::mem::take(&mut is_first) {
                 of.set(of.get().saturating_add(page.total.unwrap_or_default()));
             }
@@ -191,10 +200,77 @@ fn cannot_list() -> Fault {
     Fault::new(FaultKind::Unfit, "it cannot list its locks; name them")
 }
 
+fn endless() -> Fault {
+    let why = format!(
+        "its list of locks is not at its end after {}; name the locks",
+        duration::show(LONGEST_WALK)
+    );
+    Fault::new(FaultKind::Unknown, why)
+}
+
 fn too_many() -> Fault {
     let why = format!(
         "its locks' names take over {} MiB; name the locks, or give a pattern that fewer match",
         NAMES_ROOM >> 20
     );
     Fault::new(FaultKind::Unknown, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+    use crate::clock::virtual_time;
+    use crate::store::examine::{Examination, Plan};
+    use crate::store::{Listing, Page, Pages, Pending};
+
+    /// A store that invents a lock each second.
+    struct Inventor;
+
+    impl Store for Inventor {
+        fn name(&self) -> &'static str {
+            "inventor"
+        }
+
+        fn open(&self, _: &Key) -> Box<dyn Node> {
+            unimplemented!("only its list is asked for")
+        }
+
+        fn listing(&self) -> Option<&dyn Listing> {
+            Some(self)
+        }
+
+        fn examine(&self, _: &Plan) -> Pending<Result<Examination, Fault>> {
+            unimplemented!("only its list is asked for")
+        }
+    }
+
+    impl Listing for Inventor {
+        fn pages(&self, _: &str) -> Pages {
+            Box::pin(stream::unfold(0, async |number: u64| {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let keys = vec![Key::new("", &format!("{number}")).expect("a name")];
+                let page = Page {
+                    keys,
+                    visited: 1,
+                    total: None,
+                };
+                Some((Ok(page), number + 1))
+            }))
+        }
+    }
+
+    #[test]
+    fn a_list_without_an_end_is_given_up() {
+        virtual_time::run(async {
+            let begin = clock::now();
+            let stores: [Box<dyn Store>; 1] = [Box::new(Inventor)];
+            let found = scan(&stores, "", |_| true, |_, _| {}).await;
+            assert_eq!(clock::now().since(begin), LONGEST_WALK);
+            let why = found.faults.iter().map(|there| there.fault.why.clone());
+            let why: Vec<String> = why.collect();
+            assert!(why[0].contains("not at its end after 5m"), "{why:?}");
+        });
+    }
 }
