@@ -107,7 +107,12 @@ pub(in crate::store) fn unix_socket(raw: &str) -> Result<Remote, String> {
     if raw.contains('?') {
         return Err("a path takes no option; write redis+unix:///path?db=N".to_owned());
     }
-    if raw.trim_matches('/').is_empty() || escape::text(raw) != raw {
+    // A URL, as which it is shown and handed on, has no such parts.
+    let is_relative = |part| matches!(part, "." | "..");
+    if raw.trim_matches('/').is_empty()
+        || raw.split('/').any(is_relative)
+        || escape::text(raw) != raw
+    {
         return Err("not the path of a socket".to_owned());
     }
     let hosts = vec![Endpoint::Unix(checked(raw.to_owned())?)];

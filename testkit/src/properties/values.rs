@@ -64,9 +64,11 @@ fn a_value(head: &[u8], occupant: &Occupant) {
         assert!(value.len() <= LARGEST_VALUE, "{} bytes", value.len());
         Occupant::read(value.as_bytes(), None).expect("a value of ours is read")
     };
-    // Written again it is read as the same lock, and its tombstone as the same lock, broken.
+    // Written again it is read as the same lock, and its tombstone as the same lock, broken. A parked
+    // one is written by another word.
     let own = rlock::lock::details::Details {
         broken: None,
+        parked: false,
         ..details.clone()
     }
     .fitted();
