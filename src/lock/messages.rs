@@ -128,6 +128,28 @@ impl Claim {
     }
 }
 
+#[cfg(test)]
+impl Claim {
+    /// Returns an exclusive claim of a token of its own, for the waiter if there is one.
+    pub(crate) fn example(term: Term, waiter: Option<Waiter>) -> Self {
+        Self {
+            token: Token::fresh(),
+            details: Details::default(),
+            fence_hint: 7,
+            term,
+            guarded: None,
+            ticket: waiter.map(|waiter| Ticket {
+                waiter,
+                number: 1,
+                supersedes: None,
+            }),
+            index: 0,
+            is_exact: false,
+            outer: Vec::new(),
+        }
+    }
+}
+
 /// A request to extend a key that is the token's.
 #[derive(Clone, Debug)]
 pub struct Keep {

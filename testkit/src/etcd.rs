@@ -4,14 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::processes::{self, signal};
 use crate::program::clean;
-use crate::{Certificates, Delay, Port, Proxy, eventually, skipped};
+use crate::{Certificates, Port, Proxy, eventually, held_while, skipped};
 
 /// Ports that a member has: for clients, and for other members.
 struct Ports {
@@ -58,16 +57,8 @@ impl Lines {
     fn open(&self, to: usize, port: u16) -> u16 {
         let lines = self.clone();
         let delays = move |client: SocketAddr| {
-            let from = lines.member_at(client.port());
-            [(); 2].map(|()| {
-                let lines = lines.clone();
-                Box::new(move || {
-                    while lines.are_cut(from, to) {
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                    Duration::ZERO
-                }) as Delay
-            })
+            let (from, lines) = (lines.member_at(client.port()), lines.clone());
+            held_while(move || lines.are_cut(from, to))
         };
         Proxy::open(Ipv4Addr::LOCALHOST, port, delays)
             .expect("a proxy")

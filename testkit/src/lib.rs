@@ -55,7 +55,7 @@ pub use etcd::Etcd;
 pub use nodes::Nodes;
 pub use port::Port;
 pub use postgres::Postgres;
-pub use proxy::{Alias, Delay, Proxy, far, far_at_first, slow};
+pub use proxy::{Alias, Delay, Proxy, far, far_at_first, held_while, slow};
 pub use pty::Session;
 pub use rlock::{Finished, Rlock, Running};
 pub use rooted::{NOBODY, Rooted};

@@ -49,6 +49,19 @@ impl Proxy {
     }
 }
 
+/// Returns delays that hold all bytes back while `is_held` says so.
+pub fn held_while(is_held: impl Fn() -> bool + Clone + Send + 'static) -> [Delay; 2] {
+    [(); 2].map(|()| {
+        let is_held = is_held.clone();
+        Box::new(move || {
+            while is_held() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Duration::ZERO
+        }) as Delay
+    })
+}
+
 /// Returns another address of `server`, which must listen on TCP, where every reply is delayed.
 pub fn slow(server: &Server, delay: Duration) -> String {
     address(server, std::iter::repeat(Duration::ZERO), delay)

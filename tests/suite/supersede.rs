@@ -30,13 +30,12 @@ fn queued(nodes: &Nodes, options: &[&str]) -> Running {
     waiter
 }
 
+/// Checks that `waiter` for the lock `key` ends because a newer one came.
 #[track_caller]
-fn is_superseded(waiter: Running) {
-    waiter
-        .finish()
-        .code(76)
-        .printed(&[])
-        .said(&["job: superseded by ", ", pid ", "came later"]);
+pub(crate) fn is_superseded(waiter: Running, key: &str) {
+    let by = format!("{key}: superseded by ");
+    let ended = waiter.finish().code(76).printed(&[]);
+    ended.said(&[&by, ", pid ", "came later"]);
 }
 
 #[test]
@@ -53,8 +52,9 @@ fn the_newer_run_is_named_with_its_note() {
     newer.finish().code(0);
 }
 
+/// Checks that `waiter` gets the lock.
 #[track_caller]
-fn has_run(waiter: Running) {
+pub(crate) fn has_run(waiter: Running) {
     waiter.finish().code(0).printed(&["ran"]).silent();
 }
 
@@ -114,7 +114,7 @@ fn holders_and_waiters_without_the_option_are_left_alone() {
         let plain = queued(&nodes, &[]);
         let older = queued(&nodes, SUPERSEDE);
         let newer = queued(&nodes, SUPERSEDE);
-        is_superseded(older);
+        is_superseded(older, "job");
         holder.finish().code(0).silent();
         has_run(plain);
         has_run(newer);
@@ -128,7 +128,7 @@ fn it_is_the_same_for_every_kind_of_lock_and_for_acquire() {
         let holder = hold(&nodes, &[]);
         let older = queued(&nodes, kind);
         let newer = queued(&nodes, kind);
-        is_superseded(older);
+        is_superseded(older, "job");
         holder.finish().code(0).silent();
         has_run(newer);
     }
@@ -141,7 +141,7 @@ fn it_is_the_same_for_every_kind_of_lock_and_for_acquire() {
         nodes[0].cli(&["ZCARD", QUEUE]) == "1"
     });
     let newer = queued(&nodes, SUPERSEDE);
-    is_superseded(acquire);
+    is_superseded(acquire, "job");
     holder.finish().code(0).silent();
     has_run(newer);
 }
@@ -200,7 +200,7 @@ fn a_waiter_that_was_cut_off_does_not_run_after_a_newer_one() {
             newer.unwrap_or_else(|| job(&nodes, SUPERSEDE).args(["--", "echo", "ran"]).spawn()),
         );
         older.signal(Signal::SIGCONT);
-        is_superseded(older);
+        is_superseded(older, "job");
     }
 }
 
@@ -210,7 +210,7 @@ fn a_waiter_that_gives_up_has_ended_the_older_ones_all_the_same() {
     let holder = hold(&nodes, &[]);
     let older = queued(&nodes, SUPERSEDE);
     let newer = queued(&nodes, SUPERSEDE);
-    is_superseded(older);
+    is_superseded(older, "job");
     newer.signal(Signal::SIGTERM);
     newer.finish().code(143);
     let newest = queued(&nodes, SUPERSEDE);

@@ -21,10 +21,10 @@ use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest};
 use super::status::Status;
 use crate::clock;
 use crate::secret::Secret;
-use crate::store::net::dial::{HostDial, boxed, connect, first_byte};
+use crate::store::net::dial::HostDial;
 use crate::store::net::hosts::{Endpoint, host_and_port};
-use crate::store::net::quorum::QuorumAccess;
-use crate::store::net::tls::{Trust, no_tls};
+use crate::store::net::quorum::{self, QuorumAccess};
+use crate::store::net::tls::Trust;
 use crate::store::{Fault, FaultKind};
 
 /// How a client begins, with no settings (RFC 9113 §3.4).
@@ -46,7 +46,7 @@ struct Shared {
     /// The member that is asked first.
     current: AtomicUsize,
     /// Number of connections that broke after they had been of use.
-    breaks: watch::Sender<u64>,
+    breaks: watch::Sender<()>,
 }
 
 /// A connection, with the token of its login.
@@ -80,36 +80,8 @@ impl<R> Outcome<R> {
 /// Opens a stream to a member, with TLS if there is something to trust.
 pub fn dial(trust: Option<&Trust>) -> HostDial {
     let trust = trust.map(|trust| trust.speaking("h2"));
-    Arc::new(move |endpoint, limit| {
-        let trust = trust.clone();
-        Box::pin(async move {
-            let Endpoint::Tcp { host, port, .. } = &endpoint else {
-                return Err(Fault::new(FaultKind::Unfit, "unix socket"));
-            };
-            let stream = connect(host, *port, limit).await?;
-            match trust {
-                Some(trust) => {
-                    let plain = "write etcd:// if that is meant";
-                    match trust.handshake(host, stream, plain).await {
-                        // It closes a connection whose beginning it does not understand.
-                        Err(fault)
-                            if fault.kind == FaultKind::Unavailable
-                                && speaks_plainly(host, *port, limit / 4).await =>
-                        {
-                            Err(no_tls(plain))
-                        }
-                        shaken => boxed(Ok(shaken?)),
-                    }
-                }
-                None => boxed(Ok(stream)),
-            }
-        })
-    })
-}
-
-/// Whether a member without TLS listens there: it answers the beginning of HTTP/2 with a frame.
-async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
-    first_byte(host, port, PREFACE, limit).await == Some(0)
+    // A member without TLS answers the beginning of HTTP/2 with a frame.
+    quorum::dial(trust, "write etcd:// if that is meant", PREFACE)
 }
 
 impl Client {
@@ -128,8 +100,8 @@ impl Client {
         }))
     }
 
-    /// Returns the number of connections that broke after they had been of use.
-    pub(super) fn breaks(&self) -> watch::Receiver<u64> {
+    /// Returns what changes when a connection breaks that has been of use.
+    pub(super) fn breaks(&self) -> watch::Receiver<()> {
         self.0.breaks.subscribe()
     }
 
@@ -339,7 +311,7 @@ impl Client {
         tokio::spawn(async move {
             link.ended().await;
             if let Some(shared) = shared.upgrade().filter(|_| link.state().has_answered) {
-                shared.breaks.send_modify(|breaks| *breaks += 1);
+                shared.breaks.send_replace(());
             }
         });
         *open = Some(session.clone());

@@ -67,7 +67,7 @@ impl Lock {
                     every
                 }
                 // The client enters again when it asks.
-                Ok(_) => return self.tell(Hint::Woken(Wake::Recheck)),
+                Ok(_) => return self.hints.tell(Hint::Woken(Wake::Recheck)),
                 Err(_) => every / 10,
             };
         }
@@ -83,7 +83,7 @@ impl Lock {
                         sleep(AGAIN).await;
                     } else if ahead.before == 0 {
                         // It was the only one.
-                        return self.tell(Hint::Woken(Wake::YourTurn));
+                        return self.hints.tell(Hint::Woken(Wake::YourTurn));
                     }
                     self.ahead(place).await
                 }
@@ -91,7 +91,7 @@ impl Lock {
             };
             match found {
                 Ok(Some(next)) => ahead = next,
-                Ok(None) => return self.tell(Hint::Woken(Wake::YourTurn)),
+                Ok(None) => return self.hints.tell(Hint::Woken(Wake::YourTurn)),
                 Err(_) => {}
             }
         }
@@ -147,7 +147,7 @@ impl Lock {
                 self.state().hears = true;
             }
             if !answer.events.is_empty() {
-                self.tell(Hint::Woken(Wake::Recheck));
+                self.hints.tell(Hint::Woken(Wake::Recheck));
             }
         }
     }

@@ -8,11 +8,11 @@
 //!    in the same term went through it afterwards. The answer to a keepalive alone proves nothing:
 //!    a leader whose disk stands still, or that has been replaced, gives one too.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as Gate, Notify};
+use tokio::sync::Mutex as Gate;
 use tokio::task::AbortHandle;
 
 use super::client::{Client, Outcome};
@@ -32,6 +32,7 @@ use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
 use crate::lock::queue::QueuePosition;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::net::hint_queue::HintQueue;
 use crate::store::net::unwritten::{Unwritten, Writes};
 use crate::store::{Answer, Claim, Fault, FaultKind, Hint, Keep, Renewal, ServerInfo, Vote};
 
@@ -48,8 +49,7 @@ pub(super) struct Lock {
     /// One request at a time enters or leaves the line.
     pub(super) gate: Gate<()>,
     state: Mutex<State>,
-    /// Tells that there is a new hint.
-    pub(super) stirred: Notify,
+    pub(super) hints: HintQueue,
     pub(super) writes: Writes,
 }
 
@@ -62,12 +62,8 @@ pub(super) struct State {
     pub(super) entering: Vec<Token>,
     /// Those of them that were released meanwhile.
     pub(super) given_up: HashSet<Token>,
-    /// Words for the client that were not told yet.
-    pub(super) hints: VecDeque<Hint>,
     /// The token of a lock that is gone, and the fault of its release.
     pub(super) gone: Option<(Token, Fault)>,
-    /// Number of broken connections that were told.
-    pub(super) breaks: u64,
     /// The revision at which the entry was last seen.
     pub(super) seen: i64,
     /// With `--supersede`: the revision of the first entry.
@@ -126,28 +122,18 @@ pub(super) struct Ahead {
 
 impl Lock {
     pub(super) fn new(client: Client, names: Names) -> Arc<Self> {
-        let breaks = *client.breaks().borrow();
         Arc::new(Self {
+            hints: HintQueue::of(client.breaks()),
             client,
             names,
             gate: Gate::default(),
-            state: Mutex::new(State {
-                breaks,
-                ..State::default()
-            }),
-            stirred: Notify::new(),
+            state: Mutex::default(),
             writes: Writes::default(),
         })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells the client `hint`.
-    pub(super) fn tell(&self, hint: Hint) {
-        self.state().hints.push_back(hint);
-        self.stirred.notify_one();
     }
 
     /// Notes that `token` enters.
@@ -347,7 +333,7 @@ impl Lock {
             if let Some(waiting) = state.waiting.take() {
                 waiting.abort();
             }
-            state.hints.clear();
+            self.hints.clear();
             state.place = Some(place);
             let vote = Vote::Granted {
                 until,
@@ -370,7 +356,7 @@ impl Lock {
             }
             // It has gone meanwhile.
             Ok(None) => {
-                self.tell(Hint::Woken(crate::store::Wake::YourTurn));
+                self.hints.tell(Hint::Woken(crate::store::Wake::YourTurn));
                 let vote = Vote::Blocked(Blocker::Occupant(self.shown(&shown, 1)));
                 (vote, Some(0))
             }

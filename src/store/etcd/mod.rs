@@ -32,8 +32,8 @@ use self::client::{Client, dial};
 use self::lock::Lock;
 use self::names::{Names, OWN};
 use super::{
-    Answer, Claim, Fault, FaultKind, Feature, Hint, Keep, Lacking, Listing, Look, Node, Pages,
-    Pending, Queue, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wakes, ready,
+    Answer, Claim, Fault, Feature, Hint, Keep, Lacking, Listing, Look, Node, Pages, Pending, Queue,
+    Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wakes, ready,
 };
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
@@ -43,6 +43,7 @@ use crate::lock::token::Token;
 use crate::store::examine::{Examination, Plan, Rights, Role};
 use crate::store::net::dial::HostDial;
 use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
+use crate::store::net::task::{started, stopped};
 use crate::store::redis::acl::Locks;
 use crate::text::escape;
 
@@ -239,25 +240,7 @@ impl Node for EtcdNode {
     }
 
     fn next(&self) -> Pending<Hint> {
-        let (lock, mut breaks) = (Arc::clone(&self.lock), self.lock.client.breaks());
-        Box::pin(async move {
-            loop {
-                let stirred = lock.stirred.notified();
-                {
-                    let (mut state, broken) = (lock.state(), *breaks.borrow_and_update());
-                    if let Some(hint) = state.hints.pop_front() {
-                        return hint;
-                    }
-                    if std::mem::replace(&mut state.breaks, broken) != broken {
-                        return Hint::Changed;
-                    }
-                }
-                tokio::select! {
-                    () = stirred => {}
-                    Ok(()) = breaks.changed() => {}
-                }
-            }
-        })
+        self.lock.hints.next()
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
@@ -317,18 +300,4 @@ impl Drop for EtcdNode {
             runtime.spawn(async move { drop(lock.withdraw(place.lease).await) });
         }
     }
-}
-
-/// Starts `work`, which goes on though its caller may be gone. `failed` makes an answer of the
-/// fault of a task that did not end.
-fn started<T: Send + 'static>(
-    work: impl Future<Output = T> + Send + 'static,
-    failed: impl FnOnce(Fault) -> T + 'static,
-) -> Pending<T> {
-    let task = tokio::spawn(work);
-    Box::pin(async move { task.await.unwrap_or_else(|_| failed(stopped())) })
-}
-
-fn stopped() -> Fault {
-    Fault::new(FaultKind::Unknown, "rlock gave the request up")
 }

@@ -72,7 +72,7 @@ impl Lock {
                 self.until_event(&key, behind, PUT).await.map(|()| false)
             };
             match seen.await {
-                Ok(true) => return self.tell(Hint::Woken(Wake::Recheck)),
+                Ok(true) => return self.hints.tell(Hint::Woken(Wake::Recheck)),
                 Ok(false) => {}
                 Err(_) => sleep(AGAIN).await,
             }

@@ -20,7 +20,6 @@ use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::mode::Mode;
-use crate::lock::queue::Ticket;
 use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
 use crate::secret::Secret;
 use crate::store::QueueAction;
@@ -158,21 +157,7 @@ fn term() -> Term {
 }
 
 fn claim(waits: bool) -> Claim {
-    Claim {
-        token: Token::fresh(),
-        details: Details::default(),
-        fence_hint: 7,
-        term: term(),
-        guarded: None,
-        ticket: waits.then_some(Ticket {
-            waiter: Waiter::example(1),
-            number: 1,
-            supersedes: None,
-        }),
-        index: 0,
-        is_exact: false,
-        outer: Vec::new(),
-    }
+    Claim::example(term(), waits.then(|| Waiter::example(1)))
 }
 
 fn origin(member_id: u64, raft_term: u64, revision: i64) -> ResponseHeader {

@@ -32,20 +32,14 @@ fn claim(mode: Mode) -> Claim {
         kill_after: None,
     });
     Claim {
-        token: Token::fresh(),
         details: Details {
             mode,
             host: "h".to_owned(),
             n: 1,
             ..Details::default()
         },
-        fence_hint: 7,
-        term: schedule.unwrap().term(),
-        guarded: None,
-        ticket: None,
         index: mode.number().map_or(0, |slots| fastrand::u16(1..=slots)),
-        is_exact: false,
-        outer: Vec::new(),
+        ..Claim::example(schedule.unwrap().term(), None)
     }
 }
 

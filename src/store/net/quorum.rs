@@ -2,12 +2,15 @@
 //! takes to reach them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::dial::{HostDial, boxed, connect, first_byte};
 use super::hosts::{Endpoint, Hosts, share_one, with_user};
-use super::tls::Trust;
+use super::tls::{Trust, no_tls};
 use crate::secret::Secret;
+use crate::store::{Fault, FaultKind};
 
 /// Must be encoded in a path; a comma would end the address.
 const IN_PATH: &AsciiSet = &CONTROLS
@@ -98,4 +101,36 @@ pub struct QuorumAccess {
     pub user: Option<(String, Secret)>,
     /// Needed for TLS only.
     pub trust: Option<Trust>,
+}
+
+/// Returns what opens a stream to a server, with TLS if there is something to trust. `plain` says
+/// how an address without TLS is written. A server without TLS answers `greeting` with a zero first.
+pub(in crate::store) fn dial(
+    trust: Option<Trust>,
+    plain: &'static str,
+    greeting: &[u8],
+) -> HostDial {
+    let greeting: Arc<[u8]> = greeting.into();
+    Arc::new(move |endpoint, limit| {
+        let (trust, greeting) = (trust.clone(), Arc::clone(&greeting));
+        Box::pin(async move {
+            let Endpoint::Tcp { host, port, .. } = &endpoint else {
+                return Err(Fault::new(FaultKind::Unfit, "a server has no unix socket"));
+            };
+            let stream = connect(host, *port, limit).await?;
+            let Some(trust) = trust else {
+                return boxed(Ok(stream));
+            };
+            match trust.handshake(host, stream, plain).await {
+                // A server without TLS closes a connection whose beginning it does not understand.
+                Err(fault)
+                    if fault.kind == FaultKind::Unavailable
+                        && first_byte(host, *port, &greeting, limit / 4).await == Some(0) =>
+                {
+                    Err(no_tls(plain))
+                }
+                shaken => boxed(Ok(shaken?)),
+            }
+        })
+    })
 }

@@ -92,8 +92,8 @@ impl Lock {
             };
             state.line.closed = first.is_none().then(|| clock::now() + CLOSED);
             state.line.first = first;
-            state.hints.push_back(Hint::Woken(word));
-            lock.stirred.notify_one();
+            drop(state);
+            lock.hints.tell(Hint::Woken(word));
         });
         line.waiting = Some(task.abort_handle());
     }

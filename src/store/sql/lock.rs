@@ -6,11 +6,9 @@
 //!    those that were not sent.
 //! 4. A grant counts from before its request was sent, and no longer than the row says.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::line::Line;
@@ -28,6 +26,7 @@ use crate::lock::lease::Revoked;
 use crate::lock::queue::QueuePosition;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
+use crate::store::net::hint_queue::HintQueue;
 use crate::store::net::unwritten::{Unwritten, Writes};
 use crate::store::{
     Answer, Claim, Fault, FaultKind, Hint, Keep, QueueAction, Release, ReleaseReply, Renewal,
@@ -49,18 +48,13 @@ pub(super) struct Lock {
     /// Its name, as it is stored.
     pub(super) key: String,
     state: Mutex<State>,
-    /// Tells that there is a new hint.
-    pub(super) stirred: Notify,
+    pub(super) hints: HintQueue,
     pub(super) writes: Writes,
 }
 
 /// The client's part of a lock.
 #[derive(Default)]
 pub(super) struct State {
-    /// Words for the client that were not told yet.
-    pub(super) hints: VecDeque<Hint>,
-    /// Number of broken sessions that were told.
-    pub(super) breaks: u64,
     pub(super) line: Line,
     /// Whether the row is this client's, as far as it knows.
     pub(super) holds: bool,
@@ -108,21 +102,16 @@ pub(super) fn row(cells: &[Option<String>]) -> Result<(Row, u64), Fault> {
 impl Lock {
     pub(super) fn new(pool: Arc<Pool>, key: &str) -> Arc<Self> {
         Arc::new(Self {
+            hints: HintQueue::of(pool.breaks()),
             pool,
             key: key.to_owned(),
             state: Mutex::default(),
-            stirred: Notify::new(),
             writes: Writes::default(),
         })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn tell(&self, hint: Hint) {
-        self.state().hints.push_back(hint);
-        self.stirred.notify_one();
     }
 
     /// Asks `session` a request whose statement number `shows` shows the row.
@@ -506,7 +495,7 @@ impl Lock {
                 let is_held = |row: &Row| row.is(RowState::Held, token) && row.left.is_some();
                 let is_ours = seen.row.as_ref().is_some_and(is_held);
                 if !is_ours && !is_told {
-                    lock.tell(Hint::Woken(Wake::Recheck));
+                    lock.hints.tell(Hint::Woken(Wake::Recheck));
                 }
                 is_told = !is_ours;
             }

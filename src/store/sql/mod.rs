@@ -31,9 +31,8 @@ use self::row::RecordKind;
 use self::session::{SqlAccess, dial};
 use self::statements::Table;
 use super::{
-    Answer, Claim, Examination, Fault, FaultKind, Feature, Hint, Keep, Lacking, Listing, Look,
-    Node, Pages, Pending, Plan, Queue, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,
-    Wakes,
+    Answer, Claim, Examination, Fault, Feature, Hint, Keep, Lacking, Listing, Look, Node, Pages,
+    Pending, Plan, Queue, Release, ReleaseReply, Renewal, Store, TakeAway, Vote, Wakes,
 };
 use crate::lock::key::Key;
 use crate::lock::lease::Revoked;
@@ -42,6 +41,7 @@ use crate::lock::queue::Waiter;
 use crate::lock::token::Token;
 use crate::store::examine::Rights;
 use crate::store::net::dial::HostDial;
+use crate::store::net::task::started;
 
 /// The features that a table lacks.
 pub const LACKING: Lacking = &[
@@ -223,25 +223,7 @@ impl Node for SqlNode {
     }
 
     fn next(&self) -> Pending<Hint> {
-        let (lock, mut breaks) = (Arc::clone(&self.lock), self.lock.pool.breaks());
-        Box::pin(async move {
-            loop {
-                let stirred = lock.stirred.notified();
-                {
-                    let (mut state, broken) = (lock.state(), *breaks.borrow_and_update());
-                    if let Some(hint) = state.hints.pop_front() {
-                        return hint;
-                    }
-                    if std::mem::replace(&mut state.breaks, broken) != broken {
-                        return Hint::Changed;
-                    }
-                }
-                tokio::select! {
-                    () = stirred => {}
-                    Ok(()) = breaks.changed() => {}
-                }
-            }
-        })
+        self.lock.hints.next()
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
@@ -272,19 +254,6 @@ impl Queue for SqlNode {
             Wakes::No
         }
     }
-}
-
-/// Starts `work`, which goes on though its caller may be gone. `failed` makes an answer of the
-/// fault of a task that did not end.
-fn started<T: Send + 'static>(
-    work: impl Future<Output = T> + Send + 'static,
-    failed: impl FnOnce(Fault) -> T + 'static,
-) -> Pending<T> {
-    let task = tokio::spawn(work);
-    Box::pin(async move {
-        let stopped = |_| Fault::new(FaultKind::Unknown, "rlock gave the request up");
-        task.await.unwrap_or_else(|error| failed(stopped(error)))
-    })
 }
 
 #[cfg(test)]

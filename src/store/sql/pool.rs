@@ -21,8 +21,8 @@ pub(super) struct Pool {
     /// Limit of a connection, and of each exchange.
     pub(super) limit: Duration,
     current: Mutex<Option<Arc<Session>>>,
-    /// Number of sessions that broke.
-    breaks: watch::Sender<u64>,
+    /// Changes when a session breaks.
+    breaks: watch::Sender<()>,
 }
 
 impl Pool {
@@ -37,8 +37,8 @@ impl Pool {
         }
     }
 
-    /// Returns the number of sessions that broke.
-    pub(super) fn breaks(&self) -> watch::Receiver<u64> {
+    /// Returns what changes when a session breaks.
+    pub(super) fn breaks(&self) -> watch::Receiver<()> {
         self.breaks.subscribe()
     }
 
@@ -59,7 +59,7 @@ impl Pool {
         self.begin(&watch::Sender::default()).await.map(Arc::new)
     }
 
-    async fn begin(&self, breaks: &watch::Sender<u64>) -> Result<Session, Fault> {
+    async fn begin(&self, breaks: &watch::Sender<()>) -> Result<Session, Fault> {
         Session::begin(&self.access, &self.dial, &self.table, self.limit, breaks).await
     }
 

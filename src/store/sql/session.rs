@@ -114,7 +114,7 @@ impl Session {
         dial: &HostDial,
         table: &Table,
         limit: Duration,
-        broken: &watch::Sender<u64>,
+        broken: &watch::Sender<()>,
     ) -> Result<Self, Fault> {
         let end = clock::now() + limit;
         let mut first = None;
@@ -149,7 +149,7 @@ impl Session {
         dial: &HostDial,
         table: &Table,
         limit: Duration,
-        broken: &watch::Sender<u64>,
+        broken: &watch::Sender<()>,
     ) -> Result<Self, Fault> {
         let stream = dial(host.clone(), limit).await?;
         let is_private = access.trust.is_some() || matches!(host, Endpoint::Unix(_));
@@ -175,7 +175,7 @@ impl Session {
         stream: Box<dyn Stream>,
         is_private: bool,
         config: &Config,
-        broken: &watch::Sender<u64>,
+        broken: &watch::Sender<()>,
     ) -> Result<Self, Fault> {
         let (meter, told) = Meter::new(stream, is_private);
         let (client, connection) = config
@@ -191,7 +191,7 @@ impl Session {
             let end = connection.await;
             ended.written.send_replace(None);
             if end.is_err() {
-                broken.send_modify(|number| *number += 1);
+                broken.send_replace(());
             }
         });
         let asked = told.written.borrow().unwrap_or_default();

@@ -23,10 +23,10 @@ use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
-use crate::store::net::dial::{HostDial, Stream, boxed, connect, first_byte};
+use crate::store::net::dial::{HostDial, Stream};
 use crate::store::net::hosts::Endpoint;
-use crate::store::net::quorum::QuorumAccess;
-use crate::store::net::tls::{Trust, no_tls};
+use crate::store::net::quorum::{self, QuorumAccess};
+use crate::store::net::tls::Trust;
 use crate::store::{Fault, FaultKind};
 
 /// Timeout of a session that only looks, or changes another client's entries.
@@ -116,43 +116,18 @@ impl Closing {
 
 /// Opens a stream to a server, with TLS if there is something to trust.
 pub fn dial(trust: Option<&Trust>) -> HostDial {
-    let trust = trust.cloned();
-    Arc::new(move |endpoint, limit| {
-        let trust = trust.clone();
-        Box::pin(async move {
-            let Endpoint::Tcp { host, port, .. } = &endpoint else {
-                return Err(Fault::new(FaultKind::Unfit, "a server has no unix socket"));
-            };
-            let stream = connect(host, *port, limit).await?;
-            match trust {
-                Some(trust) => {
-                    let plain = "write zookeeper:// if that is meant";
-                    match trust.handshake(host, stream, plain).await {
-                        // It closes a connection whose beginning it does not understand.
-                        Err(fault)
-                            if fault.kind == FaultKind::Unavailable
-                                && speaks_plainly(host, *port, limit / 4).await =>
-                        {
-                            Err(no_tls(plain))
-                        }
-                        shaken => boxed(Ok(shaken?)),
-                    }
-                }
-                None => boxed(Ok(stream)),
-            }
-        })
-    })
-}
-
-/// Whether a server without TLS listens there: it answers for a session that it does not know.
-async fn speaks_plainly(host: &str, port: u16, limit: Duration) -> bool {
+    // A server without TLS answers for a session that it does not know.
     let unknown = Session {
         id: 1,
         password: vec![0; 16],
         timeout: VISIT,
     };
     let greeting = connect_request(Some(&unknown), VISIT, 0);
-    first_byte(host, port, &greeting, limit).await == Some(0)
+    quorum::dial(
+        trust.cloned(),
+        "write zookeeper:// if that is meant",
+        &greeting,
+    )
 }
 
 impl Ensemble {

@@ -28,12 +28,11 @@ mod visit;
 mod wait;
 mod wire;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 use self::ensemble::Ensemble;
 use self::inbox::Command;
@@ -52,6 +51,7 @@ use crate::lock::queue::Waiter;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::net::dial::HostDial;
+use crate::store::net::hint_queue::HintQueue;
 use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::net::unwritten::Writes;
 use crate::text::duration;
@@ -146,30 +146,11 @@ impl Listing for ZooKeeperStore {
 /// State that a node and its keeper share.
 #[derive(Default)]
 struct Shared {
-    hints: Mutex<VecDeque<Hint>>,
-    /// Changes with each hint.
-    changed: watch::Sender<()>,
+    hints: HintQueue,
     /// Releases, and what takes a lock away.
     writes: Writes,
     /// Whether the server tells the waiter or the holder when it is to ask again.
     wakes: AtomicBool,
-}
-
-impl Shared {
-    fn tell(&self, hint: Hint) {
-        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        // A server that floods us with events costs no memory.
-        if !hints.contains(&hint) {
-            hints.push_back(hint);
-        }
-        drop(hints);
-        self.changed.send_replace(());
-    }
-
-    fn hint(&self) -> Option<Hint> {
-        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        hints.pop_front()
-    }
 }
 
 /// A lock of an ensemble.
@@ -283,16 +264,7 @@ impl Node for ZooKeeperNode {
     }
 
     fn next(&self) -> Pending<Hint> {
-        let shared = Arc::clone(&self.shared);
-        let mut changed = shared.changed.subscribe();
-        Box::pin(async move {
-            loop {
-                if let Some(hint) = shared.hint() {
-                    return hint;
-                }
-                let _ = changed.changed().await;
-            }
-        })
+        self.shared.hints.next()
     }
 
     fn queue(&self) -> Option<&dyn Queue> {

@@ -250,7 +250,7 @@ impl Keeper {
     }
 
     pub(super) fn tell(&self, hint: Hint) {
-        self.shared.tell(hint);
+        self.shared.hints.tell(hint);
     }
 
     pub(super) fn set_wakes(&self, wakes: bool) {

@@ -3,6 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::{HOLD, LONG, wait_for_entries};
+use crate::supersede::{has_run, is_superseded};
 use crate::support::{Etcd, Rlock, Running, eventually, rlock, rlock_words};
 
 const SUPERSEDE: &[&str] = &["--supersede"];
@@ -22,20 +23,6 @@ fn queued(etcd: &Etcd, options: &[&str]) -> Running {
         etcd.ctl(&["get", "--prefix", "job/"]).contains(&pid)
     });
     waiter
-}
-
-#[track_caller]
-fn is_superseded(waiter: Running) {
-    waiter
-        .finish()
-        .code(76)
-        .printed(&[])
-        .said(&["job: superseded by ", ", pid ", "came later"]);
-}
-
-#[track_caller]
-fn has_run(waiter: Running) {
-    waiter.finish().code(0).printed(&["ran"]).silent();
 }
 
 #[test]
@@ -95,9 +82,9 @@ fn holders_and_waiters_without_the_option_are_left_alone() {
         let acquire = rlock_words(["acquire", "-k", "job", "--supersede"])
             .node(&etcd.url())
             .spawn();
-        is_superseded(older);
+        is_superseded(older, "job");
         let newer = queued(&etcd, kind);
-        is_superseded(acquire);
+        is_superseded(acquire, "job");
         // Nor does one that finds the lock busy end any.
         job(&etcd, &["-n", "--supersede"]).sh("true").code(75);
         drop(holder);
@@ -122,7 +109,7 @@ fn a_waiter_that_was_stopped_does_not_run_after_a_newer_one() {
         let words = ["-n", "--supersede", "--", "echo", "ran"];
         has_run(newer.unwrap_or_else(|| job(&etcd, &words).spawn()));
         older.signal(Signal::SIGCONT);
-        is_superseded(older);
+        is_superseded(older, "job");
         wait_for_entries(&etcd, 0);
     }
 }

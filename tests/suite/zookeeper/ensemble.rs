@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::ZooKeeper;
 use testkit::zookeeper::{Peer, has_zookeeper};
+use testkit::{ZooKeeper, held_while};
 
 use super::HOLD;
 use crate::support::{Delay, Proxy, alive, eventually, rlock, rlock_words};
@@ -38,15 +38,8 @@ impl Ensemble {
                 }
                 let is_cut = Arc::clone(&is_cut);
                 let delays = move |_| {
-                    [(); 2].map(|()| {
-                        let is_cut = Arc::clone(&is_cut);
-                        Box::new(move || {
-                            while is_cut.load(Ordering::Relaxed) {
-                                std::thread::sleep(Duration::from_millis(20));
-                            }
-                            Duration::ZERO
-                        }) as Delay
-                    })
+                    let is_cut = Arc::clone(&is_cut);
+                    held_while(move || is_cut.load(Ordering::Relaxed))
                 };
                 Proxy::open(Ipv4Addr::LOCALHOST, port, delays)
                     .expect("a proxy")

@@ -2,6 +2,7 @@
 
 use testkit::ZooKeeper;
 
+use crate::supersede::is_superseded;
 use crate::support::{Running, eventually};
 
 use super::{HOLD, kazoo, run, until_waiting, waiter, with_server};
@@ -10,15 +11,6 @@ use super::{HOLD, kazoo, run, until_waiting, waiter, with_server};
 fn newest(server: &ZooKeeper, name: &str) -> Running {
     let run = run(server, name).args(["--supersede", "--", "echo", "ran"]);
     run.spawn()
-}
-
-#[track_caller]
-fn is_superseded(waiter: Running) {
-    waiter
-        .finish()
-        .code(76)
-        .printed(&[])
-        .said(&["superseded by ", "came later"]);
 }
 
 #[test]
@@ -37,9 +29,9 @@ fn a_later_waiter_ends_the_earlier_ones_and_no_others() {
         let first = newest(server, "newest");
         until_waiting(server, "newest", others + 1);
         let second = newest(server, "newest");
-        is_superseded(first);
+        is_superseded(first, "newest");
         let last = newest(server, "newest");
-        is_superseded(second);
+        is_superseded(second, "newest");
         until_waiting(server, "newest", others + 1);
         assert!(holder.is_running() && plain.is_running());
         drop(holder.stdin.take());

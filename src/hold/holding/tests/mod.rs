@@ -13,7 +13,6 @@ use std::time::Duration;
 use super::*;
 use crate::clock::virtual_time;
 use crate::hold::attempt::Attempt;
-use crate::lock::details::Details;
 use crate::lock::lease::Loss;
 use crate::lock::messages::Observation;
 use crate::lock::queue::{Waiter, Wake};
@@ -300,15 +299,9 @@ async fn hold_guarded(
     };
     let schedule = Schedule::new(wishes).unwrap();
     let claim = Claim {
-        token: Token::fresh(),
-        details: Details::default(),
         fence_hint: 100,
-        term: schedule.term(),
         guarded: guard,
-        ticket: None,
-        index: 0,
-        is_exact: false,
-        outer: Vec::new(),
+        ..Claim::example(schedule.term(), None)
     };
     let mut attempt = Attempt::start(&nodes, claim, schedule, RestartGuard::Off).unwrap();
     let Ok(fence) = attempt.tally().await else {

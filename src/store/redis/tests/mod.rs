@@ -200,21 +200,7 @@ fn claim(waits: bool) -> Claim {
         id: Uuid::new_v4(),
         ..Waiter::example(1)
     };
-    Claim {
-        token: Token::fresh(),
-        details: Details::default(),
-        fence_hint: 7,
-        term: term(),
-        guarded: None,
-        ticket: waits.then_some(Ticket {
-            waiter,
-            number: 1,
-            supersedes: None,
-        }),
-        index: 0,
-        is_exact: false,
-        outer: Vec::new(),
-    }
+    Claim::example(term(), waits.then_some(waiter))
 }
 
 /// Returns the word that has come to the waiter.

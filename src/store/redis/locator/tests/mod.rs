@@ -12,11 +12,9 @@ use tokio::io::{AsyncWriteExt, BufReader, DuplexStream, duplex};
 
 use super::{Locator, Sentinels};
 use crate::clock::{self, virtual_time};
-use crate::lock::details::Details;
 use crate::lock::key::Key;
 use crate::lock::messages::{Claim, QueueAction};
 use crate::lock::schedule::{Schedule, ScheduleOptions};
-use crate::lock::token::Token;
 use crate::store::net::dial::Stream;
 use crate::store::net::hosts::Endpoint;
 use crate::store::redis::RedisServer;
@@ -185,17 +183,7 @@ fn claim() -> Claim {
         node_timeout: Some(LIMIT),
         ..ScheduleOptions::new(Duration::from_secs(30))
     };
-    Claim {
-        token: Token::fresh(),
-        details: Details::default(),
-        fence_hint: 7,
-        term: Schedule::new(options).unwrap().term(),
-        guarded: None,
-        ticket: None,
-        index: 0,
-        is_exact: false,
-        outer: Vec::new(),
-    }
+    Claim::example(Schedule::new(options).unwrap().term(), None)
 }
 
 #[test]
