@@ -28,3 +28,4 @@ pub mod secret;
 pub mod settings;
 pub mod store;
 pub mod text;
+pub mod user;

@@ -1,16 +1,10 @@
 //! The names of this machine and of its user.
 
 use std::fmt;
-use std::io::Read;
 
 use nix::unistd::Uid;
 
-/// The system's file of users. Not getpwuid(3): a directory service that hangs must not keep a job
-/// from running.
-const USERS: &str = "/etc/passwd";
-
-/// Number of bytes of that file which are read.
-const LONGEST_FILE: u64 = 1 << 20;
+use crate::user;
 
 /// The names of this machine and of the user.
 pub(super) struct Caller {
@@ -27,9 +21,9 @@ impl Caller {
             |name| name.to_string_lossy().into_owned(),
         );
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let user = variable("LOGNAME").or_else(|| variable("USER"));
-        let user = user
-            .or_else(|| name_in(&users(), Uid::effective()))
+        let name = variable("LOGNAME").or_else(|| variable("USER"));
+        let user = name
+            .or_else(user::name)
             .unwrap_or_else(|| format!("uid {}", Uid::effective()));
         Self { host, user }
     }
@@ -39,40 +33,5 @@ impl Caller {
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.user, self.host)
-    }
-}
-
-/// Returns the text of the system's file of users; empty if it cannot be read.
-fn users() -> String {
-    let mut bytes = Vec::new();
-    let read =
-        std::fs::File::open(USERS).and_then(|file| file.take(LONGEST_FILE).read_to_end(&mut bytes));
-    read.map_or_else(
-        |_| String::new(),
-        |_| String::from_utf8_lossy(&bytes).into_owned(),
-    )
-}
-
-/// Returns the name of the user with this number: lines `NAME:PASSWORD:NUMBER:…`.
-fn name_in(users: &str, uid: Uid) -> Option<String> {
-    let number = uid.to_string();
-    users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next().filter(|name| !name.is_empty())?;
-        (fields.nth(1)? == number).then(|| name.to_owned())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_user_is_named_by_its_number_in_the_file_of_users() {
-        let users = "root:x:0:0:root:/root:/bin/sh\n# a comment\n+::::::\n:x:7::\ndeploy:x:1000:0::/:\nalias:x:1000::";
-        let name = |uid| name_in(users, Uid::from_raw(uid));
-        assert_eq!(name(0).as_deref(), Some("root"));
-        assert_eq!(name(1000).as_deref(), Some("deploy"));
-        assert_eq!((name(7), name(1)), (None, None));
     }
 }

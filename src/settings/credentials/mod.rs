@@ -30,6 +30,8 @@ use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
 #[cfg(feature = "postgres")]
 use crate::store::sql::{address::SqlAddress, session::SqlAccess};
 use crate::text::escape;
+#[cfg(feature = "postgres")]
+use crate::user;
 
 /// Longest first line of a file with a password that is read.
 const LONGEST_PASSWORD: u64 = 64 * 1024;
@@ -129,7 +131,7 @@ pub(super) fn sql_access(
 ) -> Result<SqlAccess, Failure> {
     let user = match &address.user {
         Some(user) => user.clone(),
-        None => pgpass::user_of_system().ok_or_else(|| {
+        None => user::name().ok_or_else(|| {
             config(format!(
                 "--node {address}: this user has no name; name the database's, as in postgresql://user@host"
             ))

@@ -4,7 +4,6 @@
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
-use nix::unistd::{Uid, User};
 use zeroize::Zeroizing;
 
 use super::{LONGEST_PASSWORD, SecretFile, open_secret, refused, shown, variable};
@@ -13,12 +12,6 @@ use crate::store::net::hosts::Endpoint;
 
 /// The directories in which servers have their sockets. A line for `localhost` is meant for those.
 const USUAL_SOCKETS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
-
-/// Returns the name of the user that rlock is.
-pub(super) fn user_of_system() -> Option<String> {
-    let user = User::from_uid(Uid::effective()).ok().flatten()?;
-    Some(user.name)
-}
 
 /// Returns the file that `PGPASSFILE` names, or `~/.pgpass`, and its text, if it is there.
 pub(super) fn read() -> Result<Option<(String, Zeroizing<String>)>, Failure> {

@@ -45,7 +45,7 @@ struct Shared {
     open: Vec<Mutex<Option<Session>>>,
     /// The member that is asked first.
     current: AtomicUsize,
-    /// Number of connections that broke after they had been of use.
+    /// Changes when a connection breaks that has been of use.
     breaks: watch::Sender<()>,
 }
 

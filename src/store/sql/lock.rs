@@ -481,13 +481,13 @@ impl Lock {
                 let next = clock::now() + WATCH;
                 let _ = clock::until(next, std::future::pending::<()>()).await;
                 let Some(lock) = lock.upgrade() else { return };
-                let message = lock.pool.table.look(&lock.key);
+                let message = lock.pool.table.peek(&lock.key);
                 let looked = lock.pool.asked(&message);
                 let limit = clock::now() + lock.pool.limit;
                 let Some(Ok((session, reply))) = clock::until(limit, Box::pin(looked)).await else {
                     continue;
                 };
-                let Ok(seen) = seen_of(&reply, 0, &lock.key) else {
+                let Ok(seen) = seen(&reply, 0) else {
                     continue;
                 };
                 session.heard(seen.now);
@@ -521,29 +521,13 @@ impl Drop for Lock {
 }
 
 /// Returns the row that statement number `shows` has shown.
-fn seen(reply: &Reply, shows: usize) -> Result<Seen, Fault> {
+pub(super) fn seen(reply: &Reply, shows: usize) -> Result<Seen, Fault> {
     let statement = reply.0.get(shows).ok_or_else(strange)?;
     let first = statement.rows.first().map(|cells| row(cells)).transpose()?;
     Ok(Seen {
         counts: reply.0.iter().map(|statement| statement.count).collect(),
         now: first.as_ref().map(|(_, now)| *now).unwrap_or_default(),
         row: first.map(|(row, _)| row),
-    })
-}
-
-/// Returns the row of that name among those that statement number `shows` has shown.
-pub(super) fn seen_of(reply: &Reply, shows: usize, name: &str) -> Result<Seen, Fault> {
-    let statement = reply.0.get(shows).ok_or_else(strange)?;
-    let rows: Vec<_> = statement
-        .rows
-        .iter()
-        .map(|cells| row(cells))
-        .collect::<Result<_, _>>()?;
-    let found = rows.into_iter().find(|(row, _)| row.name == name);
-    Ok(Seen {
-        counts: Vec::new(),
-        now: found.as_ref().map(|(_, now)| *now).unwrap_or_default(),
-        row: found.map(|(row, _)| row),
     })
 }
 

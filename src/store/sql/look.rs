@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::stream;
 
-use super::lock::{Lock, how_lost, row, seen_of};
+use super::lock::{Lock, how_lost, row, seen};
 use super::pool::Pool;
 use super::row::{RecordKind, Row, State, dead, entry};
 use super::session::{Reply, strange};
@@ -97,7 +97,7 @@ impl Lock {
         if first.count > 0 {
             return Ok(None);
         }
-        let row = seen_of(&reply, 1, &self.key)?.row;
+        let row = seen(&reply, 1)?.row;
         Ok(match (how, token) {
             (Removal::Forget(_), _) => Some(Revoked::Missing),
             (Removal::Tombstone(..), Some(token))

@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -39,7 +39,6 @@ pub(super) struct Told {
     pub(super) written: watch::Sender<Option<u64>>,
     /// The session's process, 0 if it was not told.
     pub(super) process: AtomicI32,
-    accepted: AtomicU64,
 }
 
 /// A stream that tells.
@@ -51,6 +50,8 @@ pub(super) struct Meter {
     /// The messages of the beginning, as far as they were read; `None` when that is over.
     beginning: Option<Vec<u8>>,
     received: u64,
+    /// Number of bytes that the stream has taken.
+    taken: u64,
 }
 
 impl Meter {
@@ -63,6 +64,7 @@ impl Meter {
             is_private,
             beginning: Some(Vec::new()),
             received: 0,
+            taken: 0,
         };
         (meter, told)
     }
@@ -137,18 +139,16 @@ impl AsyncWrite for Meter {
     ) -> Poll<io::Result<usize>> {
         let count = std::task::ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
         self.received = 0;
-        self.told
-            .accepted
-            .fetch_add(count as u64, Ordering::Relaxed);
+        self.taken += count as u64;
         Poll::Ready(Ok(count))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         std::task::ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        let accepted = Some(self.told.accepted.load(Ordering::Relaxed));
+        let taken = Some(self.taken);
         self.told
             .written
-            .send_if_modified(|written| std::mem::replace(written, accepted) != accepted);
+            .send_if_modified(|written| std::mem::replace(written, taken) != taken);
         Poll::Ready(Ok(()))
     }
 

@@ -396,6 +396,11 @@ impl Table {
         self.message(true, &[forget, self.shown(&[key])])
     }
 
+    /// Shows the lock.
+    pub(super) fn peek(&self, key: &str) -> Message {
+        self.message(false, &[self.shown(&[key])])
+    }
+
     /// Shows the lock and its record.
     pub(super) fn look(&self, key: &str) -> Message {
         let records =
