@@ -29,7 +29,7 @@ use crate::lock::token::Token;
 use crate::store::net::hint_queue::HintQueue;
 use crate::store::net::unwritten::{Unwritten, Writes};
 use crate::store::{
-    Answer, Claim, Fault, FaultKind, Hint, Keep, QueueAction, Release, ReleaseReply, Renewal,
+    Answer, Claim, Fault, FaultKind, Heal, Hint, Keep, QueueAction, Release, ReleaseReply, Renewal,
     ServerInfo, Vote, Wake,
 };
 
@@ -58,21 +58,31 @@ pub(super) struct State {
     pub(super) line: Line,
     /// Whether the row is this client's, as far as it knows.
     pub(super) holds: bool,
-    /// Attempts that are under way, each with the sessions that have not answered.
+    /// Requests that may take the lock and are under way.
     attempts: Vec<OpenAttempt>,
+    /// Number of them so far.
+    begun: u64,
     /// The task that looks at the row for the holder.
     watch: Option<AbortHandle>,
     /// The token of a lock that is free, and what could not be written with its release.
     unwritten: Option<(Token, Fault)>,
 }
 
-/// An attempt that is under way.
+/// A request for the lock that is under way, or one to take it again.
 struct OpenAttempt {
+    number: u64,
     token: Token,
     /// Whether it was released, so that nothing of it is sent any more.
     is_given_up: bool,
     /// The session that has its last request, and has not answered.
     session: Option<Arc<Session>>,
+}
+
+impl State {
+    fn open(&mut self, attempt: u64) -> Option<&mut OpenAttempt> {
+        let mut attempts = self.attempts.iter_mut();
+        attempts.find(|open| open.number == attempt)
+    }
 }
 
 /// The row in an answer, and the number of rows that each statement before it was about.
@@ -136,30 +146,42 @@ impl Lock {
         Ok(seen)
     }
 
-    /// Notes an attempt, before anything else is asked.
-    pub(super) fn begins(&self, token: Token) {
+    /// Notes an attempt, before anything else is asked. Returns its number.
+    pub(super) fn begins(&self, token: Token) -> u64 {
         let mut state = self.state();
+        state.begun += 1;
+        let number = state.begun;
         state.attempts.push(OpenAttempt {
+            number,
             token,
             is_given_up: false,
             session: None,
         });
+        number
     }
 
-    /// Asks for the lock.
-    pub(super) async fn acquire(self: &Arc<Self>, claim: Claim, unwritten: Unwritten) -> Answer {
-        let mut unwritten = Some(unwritten);
-        let answer = self.tried(&claim, &mut unwritten).await;
+    fn ends(&self, attempt: u64) {
         let mut state = self.state();
-        state
-            .attempts
-            .retain(|attempt| attempt.token != claim.token);
+        state.attempts.retain(|open| open.number != attempt);
+    }
+
+    /// Asks for the lock, in this attempt.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        claim: Claim,
+        attempt: u64,
+        unwritten: Unwritten,
+    ) -> Answer {
+        let mut unwritten = Some(unwritten);
+        let answer = self.tried(&claim, attempt, &mut unwritten).await;
+        self.ends(attempt);
         answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
     }
 
     async fn tried(
         self: &Arc<Self>,
         claim: &Claim,
+        attempt: u64,
         unwritten: &mut Option<Unwritten>,
     ) -> Result<Answer, Fault> {
         let (token, ttl) = (claim.token, claim.term.ttl());
@@ -170,9 +192,9 @@ impl Lock {
             let asked = clock::now();
             let deadline = session.deadline(self.pool.limit);
             let message = self.pool.table.acquire(&self.key, &value, ttl, deadline);
-            self.sends(token, &session)?;
+            self.sends(attempt, &session)?;
             let seen = self.seen_at(&session, &message, 1, unwritten.take()).await;
-            self.answered(token);
+            self.answered(attempt);
             let seen = seen?;
             let Some(row) = seen.row else {
                 if is_created {
@@ -181,7 +203,7 @@ impl Lock {
                         "let nothing delete rows of the table",
                     ));
                 }
-                self.add_row(token, &session).await?;
+                self.add_row(attempt, &session).await?;
                 is_created = true;
                 continue;
             };
@@ -226,24 +248,21 @@ impl Lock {
     }
 
     /// Adds the row of the lock, which grants nothing.
-    async fn add_row(&self, token: Token, session: &Arc<Session>) -> Result<(), Fault> {
-        self.sends(token, session)?;
+    async fn add_row(&self, attempt: u64, session: &Arc<Session>) -> Result<(), Fault> {
+        self.sends(attempt, session)?;
         let message = self.pool.table.create(&self.key);
         let added = self.pool.ask_at(session, &message, None).await;
-        self.answered(token);
+        self.answered(attempt);
         added.map(drop)
     }
 
     /// Notes that a request of the attempt is sent now; fails if that was given up.
-    fn sends(&self, token: Token, session: &Arc<Session>) -> Result<(), Fault> {
+    fn sends(&self, attempt: u64, session: &Arc<Session>) -> Result<(), Fault> {
         let mut state = self.state();
-        let attempt = state
-            .attempts
-            .iter_mut()
-            .find(|attempt| attempt.token == token);
-        match attempt.filter(|attempt| !attempt.is_given_up) {
-            Some(attempt) => {
-                attempt.session = Some(Arc::clone(session));
+        let open = state.open(attempt);
+        match open.filter(|open| !open.is_given_up) {
+            Some(open) => {
+                open.session = Some(Arc::clone(session));
                 Ok(())
             }
             None => Err(Fault::new(
@@ -253,19 +272,21 @@ impl Lock {
         }
     }
 
-    fn answered(&self, token: Token) {
-        let mut state = self.state();
-        let attempts = state.attempts.iter_mut();
-        attempts
-            .filter(|attempt| attempt.token == token)
-            .for_each(|attempt| attempt.session = None);
+    fn answered(&self, attempt: u64) {
+        if let Some(open) = self.state().open(attempt) {
+            open.session = None;
+        }
     }
 
-    /// Renews the lock, and takes it again if the request says so.
-    pub(super) async fn keep(&self, keep: Keep) -> Renewal {
-        let renewal = match &keep.heal {
-            None => self.renewed(&keep).await,
-            Some(_) => self.healed(&keep).await,
+    /// Renews the lock. In an attempt it takes the lock again, too.
+    pub(super) async fn keep(&self, keep: Keep, attempt: Option<u64>) -> Renewal {
+        let renewal = match (&keep.heal, attempt) {
+            (Some(heal), Some(attempt)) => {
+                let healed = self.healed(&keep, heal, attempt).await;
+                self.ends(attempt);
+                healed
+            }
+            _ => self.renewed(&keep).await,
         };
         renewal.unwrap_or_else(Renewal::Failed)
     }
@@ -280,10 +301,7 @@ impl Lock {
         Ok(self.kept(keep, asked, seen.row.as_ref(), false))
     }
 
-    async fn healed(&self, keep: &Keep) -> Result<Renewal, Fault> {
-        let Some(heal) = &keep.heal else {
-            return self.renewed(keep).await;
-        };
+    async fn healed(&self, keep: &Keep, heal: &Heal, attempt: u64) -> Result<Renewal, Fault> {
         let (token, fence) = (keep.token, keep.fence.get());
         for is_last in [false, false, true] {
             let session = self.pool.session().await?;
@@ -298,10 +316,12 @@ impl Lock {
                 .pool
                 .table
                 .heal(&self.key, token, keep.term.ttl(), &again);
-            let seen = self.seen_at(&session, &message, 2, None).await?;
+            self.sends(attempt, &session)?;
+            let seen = self.seen_at(&session, &message, 2, None).await;
+            self.answered(attempt);
+            let seen = seen?;
             if seen.row.is_none() && !is_last {
-                let create = self.pool.table.create(&self.key);
-                self.pool.ask_at(&session, &create, None).await?;
+                self.add_row(attempt, &session).await?;
                 continue;
             }
             let is_taken = seen.counts.get(1).is_some_and(|count| *count > 0);

@@ -187,16 +187,20 @@ impl Node for SqlNode {
             claim.clone(),
             self.lock.writes.begin(),
         );
-        lock.begins(claim.token);
+        let attempt = lock.begins(claim.token);
         started(
-            async move { lock.acquire(claim, unwritten).await },
+            async move { lock.acquire(claim, attempt, unwritten).await },
             |fault| Vote::Failed(fault).into(),
         )
     }
 
     fn keep(&self, keep: &Keep) -> Pending<Renewal> {
         let (lock, keep) = (Arc::clone(&self.lock), keep.clone());
-        started(async move { lock.keep(keep).await }, Renewal::Failed)
+        let attempt = keep.heal.as_ref().map(|_| lock.begins(keep.token));
+        started(
+            async move { lock.keep(keep, attempt).await },
+            Renewal::Failed,
+        )
     }
 
     fn look(&self, _: Look) -> Pending<Result<Observation, Fault>> {
