@@ -44,8 +44,8 @@ pub enum Outcome {
     Refused,
     /// A node's URL, a file, or the set of nodes is wrong.
     Config,
-    /// The lock was lost: mostly by the word of `job::policy`, also before the command's start or
-    /// by the nodes' word when it had ended.
+    /// The lock was lost. `job::policy` decides that while the command runs. Without a command the run
+    /// decides it, and after the command's end the nodes' answers to the release do.
     Lost,
     /// The command cannot be executed.
     CannotExecute,

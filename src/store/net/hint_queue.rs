@@ -9,7 +9,6 @@ use crate::store::{Hint, Pending};
 
 /// The hints that the client of a lock has not heard yet, and the connections that broke since it
 /// heard of one.
-#[derive(Clone)]
 pub(in crate::store) struct HintQueue(Arc<Inner>);
 
 struct Inner {
