@@ -160,6 +160,9 @@ struct ReleaseCount {
     /// Number of nodes that had the key as ours.
     ours: usize,
     revoked: Vec<(usize, Revoked)>,
+    /// The nodes that have given the lock back, and may lack what it was to leave.
+    gone: Faults,
+    /// The nodes that gave no answer.
     faults: Faults,
 }
 
@@ -186,6 +189,7 @@ async fn release(
         match reply {
             ReleaseReply::Released => count.ours += 1,
             ReleaseReply::NotOurs(how) => count.revoked.push((node, how)),
+            ReleaseReply::Gone(fault) => nodes.add_fault(&mut count.gone, node, fault),
             ReleaseReply::Failed(fault) => return Err(fault),
         }
         Ok(count.ours >= needed)

@@ -124,7 +124,7 @@ pub async fn release(nodes: &Nodes, token: Token, note: Option<Note>, limit: Dur
     let count = count(nodes, limit, request, |_, reply| match reply {
         ReleaseReply::Released => Ok(true),
         ReleaseReply::NotOurs(_) => Ok(false),
-        ReleaseReply::Failed(fault) => Err(fault),
+        ReleaseReply::Gone(fault) | ReleaseReply::Failed(fault) => Err(fault),
     });
     count.await
 }

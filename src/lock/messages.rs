@@ -394,6 +394,9 @@ pub enum ReleaseReply {
     Released,
     /// The key was not ours any more, so nothing was changed.
     NotOurs(Revoked),
+    /// The lock is given back, and something that it was to leave may be missing. The same release
+    /// would change nothing.
+    Gone(Fault),
     /// No answer that counts; the key expires by itself.
     Failed(Fault),
 }

@@ -90,9 +90,8 @@ fn judge(vote: Vote, released: ReleaseReply) -> Option<Finding> {
             FaultKind::Unavailable,
             format!("a lock was lost at once: {how}"),
         ))),
-        (Vote::Granted { .. }, ReleaseReply::Failed(fault)) | (Vote::Failed(fault), _) => {
-            Some(failed(&fault))
-        }
+        (Vote::Granted { .. }, ReleaseReply::Gone(fault) | ReleaseReply::Failed(fault))
+        | (Vote::Failed(fault), _) => Some(failed(&fault)),
         // The node has granted it to another doctor a moment ago.
         (Vote::Blocked(Blocker::Occupant(occupant)), _)
             if occupant

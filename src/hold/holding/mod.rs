@@ -453,7 +453,11 @@ impl Holding {
         }
         match count.revoked.last() {
             Some((_, how)) if self.deadline() <= begun => ReleaseOutcome::NotOurs(*how),
-            _ => ReleaseOutcome::Unconfirmed(count.faults.clone()),
+            _ => {
+                let mut faults = count.gone.clone();
+                faults.extend(count.faults.clone());
+                ReleaseOutcome::Unconfirmed(faults)
+            }
         }
     }
 
@@ -469,8 +473,8 @@ impl Holding {
     }
 
     /// Repeats a release that a majority has not confirmed, for as long as no other client can have
-    /// the lock there. A success that too few nodes know of would be repeated, and a parked lock at
-    /// too few nodes be given to others.
+    /// the lock at the nodes that are silent. A success that too few nodes know of would be
+    /// repeated, and a parked lock at too few nodes be given to others.
     async fn repeat(&mut self, request: &Release, count: &mut ReleaseCount) {
         while count.ours < self.nodes.quorum().needed() && !count.faults.is_empty() {
             let next = clock::now() + upkeep::pause(self.schedule);
@@ -484,6 +488,7 @@ impl Holding {
             let again = self.give_back(&silent, request).await;
             count.ours += again.ours;
             count.revoked.extend(again.revoked);
+            count.gone.extend(again.gone);
             count.faults = again.faults;
         }
     }

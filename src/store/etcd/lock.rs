@@ -62,8 +62,6 @@ pub(super) struct State {
     pub(super) entering: Vec<Token>,
     /// Those of them that were released meanwhile.
     pub(super) given_up: HashSet<Token>,
-    /// The token of a lock that is gone, and the fault of its release.
-    pub(super) gone: Option<(Token, Fault)>,
     /// The revision at which the entry was last seen.
     pub(super) seen: i64,
     /// With `--supersede`: the revision of the first entry.

@@ -78,10 +78,6 @@ impl Lock {
         let mut reply = ReleaseReply::NotOurs(Revoked::Missing);
         let mut over = Vec::new();
         let mut written = Some(written);
-        let gone = self.state().gone.clone();
-        if let Some((_, fault)) = gone.filter(|(gone, _)| *gone == token) {
-            return answer(ReleaseReply::Failed(fault));
-        }
         for place in places {
             reply = self
                 .released(&place, &release, &mut written, &mut over)
@@ -144,7 +140,7 @@ impl Lock {
                 is_repeated: true, ..
             } => {
                 let why = "the answer to the release was lost, and the lock is gone";
-                self.is_gone(place.token, Fault::new(FaultKind::Unknown, why))
+                ReleaseReply::Gone(Fault::new(FaultKind::Unknown, why))
             }
             Outcome::Answered { reply, .. } => {
                 over.extend(made);
@@ -161,20 +157,13 @@ impl Lock {
                         over.push(place.lease);
                         let why = status.fault().why;
                         let why = format!("the lock is gone, and nothing could be left: {why}");
-                        self.is_gone(place.token, Fault::new(FaultKind::Unavailable, why))
+                        ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why))
                     }
                     _ => ReleaseReply::Failed(status.fault()),
                 }
             }
             other => ReleaseReply::Failed(other.result().err().unwrap_or_else(given_up)),
         }
-    }
-
-    /// Returns the answer to a release that freed the lock and did not do all that it was to do.
-    /// It stays the answer if the release is repeated.
-    fn is_gone(&self, token: Token, fault: Fault) -> ReleaseReply {
-        self.state().gone = Some((token, fault.clone()));
-        ReleaseReply::Failed(fault)
     }
 
     /// Returns the transaction that does `left` if the entry is still ours.

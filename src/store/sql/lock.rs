@@ -64,8 +64,6 @@ pub(super) struct State {
     begun: u64,
     /// The task that looks at the row for the holder.
     watch: Option<AbortHandle>,
-    /// The token of a lock that is free, and what could not be written with its release.
-    unwritten: Option<(Token, Fault)>,
 }
 
 /// A request for the lock that is under way, or one to take it again.
@@ -398,10 +396,6 @@ impl Lock {
         behind: Vec<Arc<Session>>,
         unwritten: Unwritten,
     ) -> ReleaseReply {
-        let known = self.state().unwritten.clone();
-        if let Some((_, fault)) = known.filter(|(token, _)| *token == release.token) {
-            return ReleaseReply::Failed(fault);
-        }
         let reply = self.released(&release, behind, unwritten).await;
         if !matches!(release.queue, QueueAction::Keep(_)) {
             self.leave_line();
@@ -445,9 +439,7 @@ impl Lock {
         let reply = freed(&self.seen(&message(&[]), 2).await?, token);
         if release.is_success() && matches!(reply, ReleaseReply::Released) {
             let why = format!("the lock is gone, and nothing could be left: {}", fault.why);
-            let fault = Fault::new(FaultKind::Unavailable, why);
-            self.state().unwritten = Some((token, fault.clone()));
-            return Err(fault);
+            return Ok(ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why)));
         }
         Ok(reply)
     }

@@ -78,8 +78,6 @@ pub(super) struct Keeper {
     pub(super) place: Option<Place>,
     /// The place that was lost or left last, and how it is not ours.
     pub(super) gone: Option<(Token, Revoked)>,
-    /// The lock that is gone and left nothing, and the fault of its release.
-    pub(super) unconfirmed: Option<(Token, Fault)>,
     /// The connection of the place's session.
     pub(super) wire: Option<Wire>,
     /// The connection that is being made.
@@ -117,7 +115,6 @@ impl Keeper {
             shared,
             place: None,
             gone: None,
-            unconfirmed: None,
             wire: None,
             open: None,
             entering: None,

@@ -36,10 +36,6 @@ impl Keeper {
                 None => self.give_back(place, unwritten, end).await,
             };
         }
-        let unconfirmed = self.unconfirmed.as_ref();
-        if let Some((_, fault)) = unconfirmed.filter(|(gone, _)| *gone == token) {
-            return ReleaseReply::Failed(fault.clone());
-        }
         if let Some((_, how)) = self.gone.filter(|(gone, _)| *gone == token) {
             return ReleaseReply::NotOurs(how);
         }

@@ -83,9 +83,8 @@ impl Keeper {
             match clock::until(end, self.leave_behind(&place, left, &mut was_sent)).await {
                 Some(Ok(Ok(()))) => return ReleaseReply::Released,
                 Some(Ok(Err(why))) => {
-                    let token = place.token;
                     let given_back = self.give_back(place, unwritten, end).await;
-                    return self.without(token, given_back, &why, is_repeated);
+                    return without(given_back, &why, is_repeated);
                 }
                 // The servers may take no second connection of ours.
                 Some(Err(other)) => (fault, self.wire) = (other, None),
@@ -96,31 +95,6 @@ impl Keeper {
         }
         self.open = None;
         self.ensemble.turn();
-        ReleaseReply::Failed(fault)
-    }
-
-    /// Returns the reply to a release of which nothing could stay. It stays the reply if the release
-    /// is repeated.
-    fn without(
-        &mut self,
-        token: Token,
-        given_back: ReleaseReply,
-        why: &Fault,
-        is_repeated: bool,
-    ) -> ReleaseReply {
-        let fault = match given_back {
-            ReleaseReply::Released => {
-                let why = &why.why;
-                let why = format!("the lock is gone, and nothing could be left: {why}");
-                Fault::new(FaultKind::Unavailable, why)
-            }
-            ReleaseReply::NotOurs(_) if is_repeated => {
-                let why = "the answer to the release was lost, and the lock is gone";
-                Fault::new(FaultKind::Unknown, why)
-            }
-            other => return other,
-        };
-        self.unconfirmed = Some((token, fault.clone()));
         ReleaseReply::Failed(fault)
     }
 
@@ -199,6 +173,22 @@ impl Keeper {
         };
         self.closing.extend(over.map(Closing::of));
         Ok(Ok(()))
+    }
+}
+
+/// Returns the reply to a release of which nothing could stay.
+fn without(given_back: ReleaseReply, why: &Fault, is_repeated: bool) -> ReleaseReply {
+    match given_back {
+        ReleaseReply::Released => {
+            let why = &why.why;
+            let why = format!("the lock is gone, and nothing could be left: {why}");
+            ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why))
+        }
+        ReleaseReply::NotOurs(_) if is_repeated => {
+            let why = "the answer to the release was lost, and the lock is gone";
+            ReleaseReply::Gone(Fault::new(FaultKind::Unknown, why))
+        }
+        other => other,
     }
 }
 

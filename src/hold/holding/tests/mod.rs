@@ -62,6 +62,8 @@ enum Mood {
     Refusing,
     /// Hides its counter, which the user may not read.
     Hiding,
+    /// Can leave nothing behind a release.
+    Full,
     /// Says that the key is another's, whosever it is.
     Lying,
 }
@@ -95,7 +97,7 @@ impl FakeNode {
                 "NOAUTH",
             )))),
             Mood::Lying if lie.is_some() => Box::pin(std::future::ready(lie.unwrap())),
-            Mood::Well | Mood::Hiding | Mood::Lying => {
+            Mood::Well | Mood::Hiding | Mood::Lying | Mood::Full => {
                 Box::pin(std::future::ready(what(&mut fake, now)))
             }
             Mood::Slow(delay) => {
@@ -214,6 +216,10 @@ impl Node for FakeNode {
         let what = move |fake: &mut Fake, _| match fake.key {
             Some((holder, _)) if holder == token => {
                 fake.key = None;
+                if fake.mood == Mood::Full {
+                    let fault = Fault::new(FaultKind::Unavailable, "nothing could be left");
+                    return ReleaseReply::Gone(fault);
+                }
                 ReleaseReply::Released
             }
             Some(_) => ReleaseReply::NotOurs(Revoked::TakenOver),

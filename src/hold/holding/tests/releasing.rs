@@ -80,6 +80,25 @@ fn a_release_that_frees_the_lock_is_sent_once() {
 }
 
 #[test]
+fn a_node_that_could_leave_nothing_is_asked_once() {
+    for remains in remains() {
+        virtual_time::run(async {
+            let held = hold(1, |_| ()).await;
+            held.fake(0).mood = Mood::Full;
+            let fake = Rc::clone(&held.fakes[0]);
+            match held.holding.release(&remains).await {
+                ReleaseOutcome::Unconfirmed(faults) => {
+                    assert_eq!(faults.of(0).unwrap().why, "nothing could be left");
+                }
+                released => panic!("{released:?}"),
+            }
+            // The attempt, and the release.
+            assert_eq!(fake.borrow().asked.len(), 2);
+        });
+    }
+}
+
+#[test]
 fn one_node_of_three_confirms_no_release() {
     virtual_time::run(async {
         let held = hold(3, |_| ()).await;
