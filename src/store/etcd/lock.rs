@@ -251,10 +251,10 @@ impl Lock {
             ignore_lease: false,
         };
         let superseding = claim.ticket.as_ref().filter(|it| it.supersedes.is_some());
-        let (mut leases, mut puts) = (Vec::new(), vec![op(Request::Put(put))]);
+        let mut puts = vec![op(Request::Put(put))];
         // A waiter that comes back has come when it first did.
         if let Some(ticket) = superseding.filter(|_| self.state().came.is_none()) {
-            puts.push(self.naming(ticket, &mut leases).await.map_err(unknown)?);
+            puts.push(self.naming(ticket).await.map_err(unknown)?);
         }
         let newest = superseding.map(|_| range(single(&self.names.newest())));
         let seen = || {
@@ -281,10 +281,6 @@ impl Lock {
         };
         if superseding.is_some() {
             self.state().came.get_or_insert(created);
-        }
-        if !leases.is_empty() {
-            let replaced = newest.as_ref().map(|kv| kv.lease).into_iter();
-            self.end_leases(if is_new { replaced.collect() } else { leases });
         }
         self.state().newer = self.newer(newest.as_ref());
         let place = Place {

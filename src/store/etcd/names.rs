@@ -61,6 +61,11 @@ impl Names {
         self.beside(OWN[1])
     }
 
+    /// Returns the number of that key's lease, which all clients find by the key.
+    pub(super) fn lease_of_newest(&self) -> i64 {
+        numbered(Uuid::new_v5(&Uuid::NAMESPACE_OID, &self.newest()))
+    }
+
     fn beside(&self, own: &str) -> Vec<u8> {
         format!("{own}{}", &self.folder[..self.folder.len() - 1]).into_bytes()
     }
@@ -112,8 +117,12 @@ pub(super) fn first_of((key, range_end): Span) -> RangeRequest {
 /// Returns the lease of a token: its first 63 bits, so that every process finds the lease and the
 /// key of a lock by its token.
 pub(super) fn lease_of(token: Token) -> i64 {
-    // A uuid of version 4 has bits there that are never all zero.
-    i64::try_from(token.as_uuid().as_u128() >> 65).unwrap_or(i64::MAX)
+    numbered(token.as_uuid())
+}
+
+/// Returns the first 63 bits of `id`. The version among them is not zero.
+fn numbered(id: Uuid) -> i64 {
+    i64::try_from(id.as_u128() >> 65).unwrap_or(i64::MAX)
 }
 
 /// The fields of an entry beside its token.

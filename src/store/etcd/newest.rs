@@ -4,16 +4,19 @@
 //!    of two came later.
 //! 2. The others watch the key, and read it with each proof. A waiter leaves if the key was put
 //!    after its first entry, also where it has lost that entry meanwhile.
-//! 3. The key has a lease of its own, because the waiter may be gone before another one asks.
+//! 3. The key has a lease of its own, because the waiter may be gone before another one asks. All
+//!    waiters extend the same one, which is numbered after the key. So none is left without a key,
+//!    wherever a waiter is killed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::client::Outcome;
 use super::line::{AGAIN, PUT, sleep};
-use super::lock::{Lock, given_up};
+use super::lock::{Lock, seconds_up};
 use super::rpc::{
-    CompareTo, KeyValue, PutRequest, Request, RequestOp, TxnRequest, TxnResponse, compare, header,
-    kvs, op, single,
+    CompareTo, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, Request, RequestOp,
+    TxnRequest, TxnResponse, compare, header, kvs, op, single,
 };
 use crate::lock::blocker::Blocker;
 use crate::lock::queue::Ticket;
@@ -23,18 +26,23 @@ use crate::store::{Claim, Fault, Hint, Wake};
 const KNOWN_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 impl Lock {
-    /// Returns the request that names the waiter of `ticket`, with a new lease that is added to
-    /// `made`.
-    pub(super) async fn naming(
-        &self,
-        ticket: &Ticket,
-        made: &mut Vec<i64>,
-    ) -> Result<RequestOp, Fault> {
-        let lease = self.new_lease(KNOWN_FOR, made).await;
+    /// Returns the request that names the waiter of `ticket`, once the key's lease is extended or
+    /// made.
+    pub(super) async fn naming(&self, ticket: &Ticket) -> Result<RequestOp, Fault> {
+        let (key, id) = (self.names.newest(), self.names.lease_of_newest());
+        let alive = self.client.ask(LeaseKeepAliveRequest { id }).await?;
+        if alive.ttl <= 0 {
+            let ttl = seconds_up(KNOWN_FOR);
+            match self.client.call(LeaseGrantRequest { ttl, id }, || {}).await {
+                // Another waiter has made it meanwhile.
+                Outcome::Refused(status) if status.is_lease_known() => {}
+                made => drop(made.result()?),
+            }
+        }
         Ok(op(Request::Put(PutRequest {
-            key: self.names.newest(),
+            key,
             value: ticket.waiter.to_string().into_bytes(),
-            lease: lease.map_err(|no| no.result().err().unwrap_or_else(given_up))?,
+            lease: id,
             ignore_lease: false,
         })))
     }
@@ -91,21 +99,15 @@ impl Lock {
         };
         let key = self.names.newest();
         let read = self.client.ask(single(&key)).await?;
-        let earlier = read.kvs.first();
-        let seen = earlier.map_or(0, |kv| kv.mod_revision);
+        let seen = read.kvs.first().map_or(0, |kv| kv.mod_revision);
         if seen > place.created {
             return Ok(());
         }
-        let mut over = Vec::new();
         let naming = TxnRequest {
-            success: vec![self.naming(ticket, &mut over).await?],
+            success: vec![self.naming(ticket).await?],
             compare: vec![compare(&key, CompareTo::Mod(seen))],
             failure: Vec::new(),
         };
-        if self.client.ask(naming).await?.succeeded {
-            over = earlier.map(|kv| kv.lease).into_iter().collect();
-        }
-        self.end_leases(over);
-        Ok(())
+        self.client.ask(naming).await.map(drop)
     }
 }

@@ -35,14 +35,17 @@ fn the_newer_run_is_named_and_has_ended_the_older_one_though_it_gives_up() {
         .finish()
         .code(76)
         .said(&["superseded by tester@", "(build 77), which came later"]);
-    // A waiter ends the lease of the key's last value behind its own entry. Three are left: the
-    // holder's, the waiter's, and the key's.
-    let has_replaced = || etcd.ctl(&["lease", "list"]).starts_with("found 3 ");
-    eventually("the key's last lease is over", has_replaced);
+    // The holder's, the waiter's and the key's, which all waiters extend.
+    let has_three = || etcd.ctl(&["lease", "list"]).starts_with("found 3 ");
+    eventually("the older waiter's lease is over", has_three);
     newer.signal(Signal::SIGTERM);
     newer.finish().code(143);
     let newest = queued(&etcd, SUPERSEDE);
-    eventually("the key's last lease is over", has_replaced);
+    eventually("the newer waiter's lease is over", has_three);
+    // One that is killed leaves its place to its guard, and nothing else.
+    newest.signal(Signal::SIGKILL);
+    let newest = queued(&etcd, SUPERSEDE);
+    eventually("the killed waiter's lease is over", has_three);
     drop(holder);
     has_run(newest);
     wait_for_entries(&etcd, 0);
