@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{ALONE, HOLD, calls, etcdctl_lock, is_clean, wait_for_entries, witnessed};
-use crate::support::{Delay, Etcd, Proxy, eventually, rlock, skipped};
+use super::{ALONE, HOLD, LONG, calls, etcdctl_lock, is_clean, wait_for_entries, witnessed};
+use crate::support::{Delay, Etcd, Proxy, alive, eventually, guard_of, rlock, signal, skipped};
 
 /// A lease that is short, and longer than an election.
 const TTL: [&str; 2] = ["--ttl", "6s"];
@@ -199,6 +199,72 @@ fn a_stopped_rlock_loses_its_command_before_its_lock() {
     job.finish().code(79);
 }
 
+/// The kernel kills the command's first process with rlock. No process is left that knows of those
+/// which that had started.
+#[test]
+fn without_rlock_and_its_guard_the_lock_ends_with_its_lease() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let script = "sleep 60 & echo child $!; echo self $$; echo ready; wait";
+    let job = rlock("job").node(&etcd.url()).args(TTL).hold(script);
+    let pids = job.seen_pids(&["child", "self"]);
+    let next = rlock("job").node(&etcd.url()).args(["--", "echo", "ran"]);
+    let mut next = next.spawn();
+    wait_for_entries(&etcd, 2);
+    let guard = guard_of(job.pid());
+    // It would start another guard.
+    job.signal(Signal::SIGSTOP);
+    signal(guard, Signal::SIGKILL);
+    let begin = Instant::now();
+    job.signal(Signal::SIGKILL);
+    eventually("the first process is dead", || !alive(pids[1]));
+    next.wait_for("ran");
+    let took = begin.elapsed();
+    assert!(alive(pids[0]), "what it had started goes on");
+    signal(pids[0], Signal::SIGKILL);
+    // A third of the lease may be over at the kill, and etcd ends it half a second late.
+    let (least, most) = (Duration::from_secs(3), Duration::from_secs(9));
+    assert!(least < took && took < most, "{took:?}");
+    next.finish().code(0);
+    eventually("nothing is left", || is_clean(&etcd));
+}
+
+#[test]
+fn a_waiter_whose_lease_is_over_enters_the_line_again_at_its_end() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    for is_stopped in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let holder = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
+        let waits = |name: &str| {
+            let job = witnessed(&etcd.url(), dir.path()).args(["--ttl", "3s"]);
+            job.args(["--", "sh", "-c", ALONE, name]).spawn()
+        };
+        let one = waits("one");
+        wait_for_entries(&etcd, 2);
+        let keys = etcd.ctl(&["get", "--prefix", "job/", "--keys-only", "--sort-by=CREATE"]);
+        let lease = keys.trim().rsplit('/').next().expect("its key").to_owned();
+        let two = waits("two");
+        wait_for_entries(&etcd, 3);
+        if is_stopped {
+            one.signal(Signal::SIGSTOP);
+            wait_for_entries(&etcd, 2);
+            one.signal(Signal::SIGCONT);
+        } else {
+            etcd.ctl(&["lease", "revoke", &lease]);
+        }
+        wait_for_entries(&etcd, 3);
+        drop(holder);
+        one.finish().code(0);
+        two.finish().code(0);
+        let order = std::fs::read_to_string(dir.path().join("order")).expect("the order");
+        let names: Vec<_> = order
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(names, ["two", "one"]);
+        eventually("nothing is left", || is_clean(&etcd));
+    }
+}
+
 #[test]
 fn a_member_that_restarts_is_not_noticed_by_the_command() {
     let Some(mut etcd) = Etcd::start(1) else {
@@ -260,12 +326,14 @@ fn a_store_that_is_full_gives_no_lock_and_takes_none() {
         !etcd.keys().iter().any(|key| key.starts_with("leaves/"))
     });
     assert!(begin.elapsed() < Duration::from_secs(6), "with its lease");
-    drop(job.stdin.take());
-    job.finish().code(0).printed(&["ready", "ran"]);
     leaves.finish().code(0).mentions(&[
         "the lock is gone, and nothing could be left",
         "another run with --once may repeat it",
     ]);
+    // Nothing is asked again that would be refused again.
+    assert!(begin.elapsed() < Duration::from_secs(8), "with its lease");
+    drop(job.stdin.take());
+    job.finish().code(0).printed(&["ready", "ran"]);
 }
 
 /// A file system of its own for each member, whose disk can be made to stand still.
