@@ -17,7 +17,7 @@ use crate::store::local::{self, LocalDir, LocalStore};
 use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
 use crate::store::redis::locator::Way;
 use crate::store::redis::{self, Copies, RedisServer, WriteOptions, acl};
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 use crate::store::sql::{self, SqlStore, address::SqlAddress, session::SqlAccess};
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper::{self, ZooKeeperStore};
@@ -37,7 +37,7 @@ pub enum StoreConfig {
     #[cfg(feature = "zookeeper")]
     ZooKeeper(Box<(QuorumAddress, QuorumAccess)>),
     /// A table of a database. Without access where no file may be read.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "sql")]
     Sql(Box<(SqlAddress, Option<SqlAccess>)>),
     /// A directory of this machine; `None` is the user's own.
     Local(Option<LocalDir>),
@@ -63,7 +63,7 @@ impl StoreConfig {
                 ensemble.1 = credentials::access(&ensemble.0, args, sources)?;
                 Ok(Self::ZooKeeper(ensemble))
             }
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Some(Self::Sql(mut table)) => {
                 table.1 = Some(credentials::sql_access(&table.0, args, sources)?);
                 Ok(Self::Sql(table))
@@ -94,7 +94,7 @@ impl StoreConfig {
                 ensemble.clone(),
                 QuorumAccess::default(),
             )))),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Address::Sql(table) => Some(Self::Sql(Box::new((table.clone(), None)))),
             Address::Remote(_) => None,
         }
@@ -127,7 +127,7 @@ impl StoreConfig {
                 let store = ZooKeeperStore::new(address, access.clone(), limit);
                 Ok(vec![Box::new(store)])
             }
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(table) => {
                 let (address, access) = &**table;
                 let access = access.clone();
@@ -153,7 +153,7 @@ impl StoreConfig {
             Self::Etcd(..) => 1,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => 1,
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(..) => 1,
             Self::Local(_) => 1,
         }
@@ -170,7 +170,7 @@ impl StoreConfig {
             Self::Etcd(cluster) => cluster.0.to_string(),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => ensemble.0.to_string(),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(table) => table.0.to_string(),
             Self::Local(_) => String::new(),
         }
@@ -185,7 +185,7 @@ impl StoreConfig {
             Self::Etcd(cluster) => Ok(Some(etcd::rights(&cluster.0, role, locks))),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => Ok(None),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(table) => Ok(Some(sql::rights(&table.0))),
             Self::Local(_) => Ok(None),
         }
@@ -194,7 +194,7 @@ impl StoreConfig {
     /// Refuses the name of a lock that the store cannot have. `has_record`: its successes are
     /// recorded.
     #[cfg_attr(
-        not(feature = "postgres"),
+        not(feature = "sql"),
         expect(unused_variables, reason = "only rows have room for so much")
     )]
     pub fn must_know(&self, key: &Key, has_record: bool) -> Result<(), Failure> {
@@ -203,7 +203,7 @@ impl StoreConfig {
             Self::Etcd(cluster) => etcd::check_key(&cluster.0, key).map_err(str::to_owned),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => zookeeper::check_key(&ensemble.0, key),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(_) => sql::check_key(key, has_record),
             _ => Ok(()),
         };
@@ -237,7 +237,7 @@ impl StoreConfig {
             Self::Etcd(..) => etcd::LACKING,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(..) => zookeeper::LACKING,
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(..) => sql::LACKING,
             Self::Local(_) => local::LACKING,
         };
@@ -324,7 +324,7 @@ fn addresses_that_fit(nodes: &[String]) -> Result<Vec<Address>, Failure> {
                 Address::ZooKeeper(_) => {
                     "--node zookeeper://… has a quorum of its own: give no other node, and all its servers in one address"
                 }
-                #[cfg(feature = "postgres")]
+                #[cfg(feature = "sql")]
                 Address::Sql(_) => {
                     "--node postgresql://… is one node, whose failover is its own: give no other node, and all its servers in one address"
                 }

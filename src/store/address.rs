@@ -13,8 +13,8 @@ use crate::store::local::address as local;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use crate::store::net::quorum::{QuorumAddress, QuorumForm};
 use crate::store::redis::address::{self as redis, Remote, SERVER_PORT};
-#[cfg(feature = "postgres")]
-use crate::store::sql::address::SqlAddress;
+#[cfg(feature = "sql")]
+use crate::store::sql::{Product, address::SqlAddress};
 #[cfg(feature = "zookeeper")]
 use crate::store::zookeeper;
 use crate::text::escape;
@@ -31,7 +31,7 @@ pub enum Address {
     #[cfg(feature = "zookeeper")]
     ZooKeeper(QuorumAddress),
     /// A table of a database.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "sql")]
     Sql(SqlAddress),
     /// flock(2) in a directory of this machine; `None` is the user's own default directory.
     Local(Option<LocalDir>),
@@ -111,10 +111,7 @@ const SCHEMES: &[Scheme] = &[
         plain: &["postgresql", "postgres"],
         tls: &[],
         separator: OF_URL,
-        parse: |rest, _| {
-            without_fragment(rest)?;
-            SqlAddress::parse(rest).map(Address::Sql)
-        },
+        parse: |rest, _| table(Product::Postgres, rest),
         has_hosts: true,
     },
     Scheme {
@@ -154,6 +151,13 @@ fn remote(
 fn quorum(form: &QuorumForm, rest: &str, is_tls: bool) -> Result<QuorumAddress, String> {
     without_fragment(rest)?;
     QuorumAddress::parse(form, rest, is_tls)
+}
+
+/// Reads what follows the scheme of a database.
+#[cfg(feature = "sql")]
+fn table(product: Product, rest: &str) -> Result<Address, String> {
+    without_fragment(rest)?;
+    SqlAddress::parse(product, rest).map(Address::Sql)
 }
 
 /// Refuses an address with a `#`, behind which another client would read nothing.
@@ -203,7 +207,7 @@ impl Address {
             Self::Etcd(_) => None,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(_) => None,
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(_) => None,
             Self::Local(_) => None,
         }
@@ -217,7 +221,7 @@ impl Address {
             Self::Etcd(_) => true,
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(_) => true,
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(_) => true,
             Self::Local(_) => true,
         }
@@ -231,7 +235,7 @@ impl Address {
             Self::Etcd(one) => matches!(other, Self::Etcd(other) if one.overlaps(other)),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(one) => matches!(other, Self::ZooKeeper(other) if one.overlaps(other)),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(one) => matches!(other, Self::Sql(other) if one.overlaps(other)),
             Self::Local(_) => self == other,
         }
@@ -329,7 +333,7 @@ impl fmt::Display for Address {
             Self::Etcd(cluster) => cluster.fmt(f),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => ensemble.fmt(f),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(table) => table.fmt(f),
         }
     }
@@ -345,7 +349,7 @@ impl Address {
             Self::Etcd(cluster) => cluster.without_secret().into(),
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(ensemble) => ensemble.without_secret().into(),
-            #[cfg(feature = "postgres")]
+            #[cfg(feature = "sql")]
             Self::Sql(table) => table.without_secret().into(),
             Self::Local(None) => self.to_string().into(),
         }

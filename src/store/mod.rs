@@ -16,7 +16,7 @@ pub mod examine;
 pub mod local;
 pub mod net;
 pub mod redis;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 pub mod sql;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

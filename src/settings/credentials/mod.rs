@@ -1,7 +1,7 @@
 //! The files and variables that passwords and certificates come from: those of the servers, and
 //! those of sentinels.
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 mod pgpass;
 
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use crate::cli::NodeArgs;
 use crate::exit::Failure;
 use crate::secret::Secret;
 use crate::store::address::Address;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 use crate::store::net::hosts::Endpoint;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 use crate::store::net::quorum::{QuorumAccess, QuorumAddress};
@@ -27,10 +27,10 @@ use crate::store::net::tls::{ClientCertificate, Pem, Trust};
 use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 use crate::store::sql::{address::SqlAddress, session::SqlAccess};
 use crate::text::escape;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 use crate::user;
 
 /// Longest first line of a file with a password that is read.
@@ -123,7 +123,7 @@ pub(super) fn access(
 
 /// Returns how a database is reached. Reads no file that the address does not need: `~/.pgpass` is the
 /// last source of the password.
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 pub(super) fn sql_access(
     address: &SqlAddress,
     args: &NodeArgs,
@@ -227,7 +227,7 @@ const OF_USER: PasswordSources = PasswordSources {
     ..OF_SERVERS
 };
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "sql")]
 const OF_DATABASE: PasswordSources = PasswordSources {
     variables: &["RLOCK_PASSWORD", "PGPASSWORD"],
     ..OF_SERVERS

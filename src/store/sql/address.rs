@@ -1,10 +1,11 @@
-//! The address of a table of locks:
-//! `postgresql://[user[:password]@]host[:5432],…[/db][?OPTIONS]`.
+//! The address of a table of locks: `postgresql://[user[:password]@]host[:5432],…[/db][?OPTIONS]`,
+//! and the like of another database.
 
 use std::fmt;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use super::dialect::Product;
 use crate::secret::Secret;
 use crate::store::net::hosts::{Endpoint, Hosts, decoded, share_one, url_of, with_user};
 
@@ -19,15 +20,36 @@ const IN_TEXT: &AsciiSet = &CONTROLS
     .add(b'@')
     .add(b'/');
 
-/// Port of a server.
-const PORT: u16 = 5432;
-
 /// The columns of ShedLock's table: name, end, begin, holder.
 const COLUMNS: [&str; 4] = ["name", "lock_until", "locked_at", "locked_by"];
+
+/// The form of the addresses of one kind of database.
+pub(in crate::store) struct Form {
+    /// The scheme, as addresses are shown.
+    pub(in crate::store) scheme: &'static str,
+    /// Port of a server.
+    pub(in crate::store) port: u16,
+    /// The option of TLS, and its values without and with it.
+    pub(in crate::store) tls: (&'static str, &'static str, &'static str),
+    /// The option of a unix socket, and what it takes.
+    pub(in crate::store) socket: (&'static str, &'static str),
+    /// All options, for people.
+    pub(in crate::store) options: &'static str,
+    /// Whether the option `target_session_attrs` is known.
+    pub(in crate::store) names_role: bool,
+    /// Whether an address must name the database.
+    pub(in crate::store) needs_database: bool,
+    /// Returns the path of the unix socket that an address names, with the port beside it.
+    pub(in crate::store) socket_of: fn(&str, u16) -> String,
+    /// Returns what an address says of the path of a unix socket: its host, and its port.
+    pub(in crate::store) host_of: fn(&str) -> (&str, Option<&str>),
+}
 
 /// The address of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SqlAddress {
+    /// The kind of the database.
+    pub product: Product,
     /// The servers, at least one, in the order in which they are tried.
     pub hosts: Vec<Endpoint>,
     /// Whether connections are encrypted.
@@ -48,13 +70,14 @@ pub struct SqlAddress {
 
 impl SqlAddress {
     /// Reads what stands behind the scheme.
-    pub(in crate::store) fn parse(rest: &str) -> Result<Self, String> {
+    pub(in crate::store) fn parse(product: Product, rest: &str) -> Result<Self, String> {
+        let form = product.dialect().form();
         let (main, options) = rest.split_once('?').unwrap_or((rest, ""));
         if options.contains('@') {
             return Err("a / or ? in a password must be written %2F or %3F".to_owned());
         }
-        let mut options = Options::parse(options)?;
-        let hosts = hosts(main, &mut options)?;
+        let mut options = Options::parse(form, options)?;
+        let hosts = hosts(form, main, &mut options)?;
         if hosts.0.user.is_none() && hosts.0.password.is_some() {
             return Err("a password needs its user: write user:password@".to_owned());
         }
@@ -62,12 +85,19 @@ impl SqlAddress {
         if database.contains(char::is_control) {
             return Err("the database has characters that no name has".to_owned());
         }
+        if database.is_empty() && form.needs_database {
+            return Err(format!(
+                "the database is missing: write {}://HOST/DATABASE",
+                form.scheme
+            ));
+        }
         let Hosts {
             all,
             user,
             password,
         } = hosts.0;
         Ok(Self {
+            product,
             hosts: all,
             is_tls: options.is_tls,
             user,
@@ -96,12 +126,12 @@ struct Options {
     table: String,
     columns: [String; 4],
     time_zone: Option<String>,
-    /// The directory of a unix socket.
+    /// A unix socket, as the option names it.
     socket: Option<String>,
 }
 
 impl Options {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(form: &Form, text: &str) -> Result<Self, String> {
         let mut options = Self {
             is_tls: false,
             table: "shedlock".to_owned(),
@@ -112,6 +142,7 @@ impl Options {
         for option in text.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let value = decoded(value)?;
+            let (tls, plain, verified) = form.tls;
             match name {
                 "table" => options.table = table(value)?,
                 "columns" => {
@@ -121,23 +152,33 @@ impl Options {
                         .filter(|names| names.iter().all(|name| is_identifier(name)))
                         .ok_or("columns= takes four names of letters, digits, _ and $: those of name, lock_until, locked_at and locked_by")?;
                 }
-                "host" if value.starts_with('/') => options.socket = Some(value),
-                "host" => return Err("host= takes the directory of a unix socket".to_owned()),
-                "sslmode" => {
+                name if name == form.socket.0 => {
+                    if !value.starts_with('/') {
+                        return Err(format!("{name}= takes {}", form.socket.1));
+                    }
+                    options.socket = Some(value);
+                }
+                name if name == tls => {
+                    let value = value.to_ascii_lowercase().replace('-', "_");
                     options.is_tls = match value.as_str() {
-                        "disable" => false,
-                        "require" | "verify-ca" | "verify-full" => true,
-                        _ => return Err("sslmode= is disable or verify-full: rlock never falls back to a connection without TLS".to_owned()),
+                        "disable" | "disabled" => false,
+                        "require" | "required" | "verify_ca" | "verify_full"
+                        | "verify_identity" => true,
+                        _ => {
+                            return Err(format!(
+                                "{tls}= is {plain} or {verified}: rlock never falls back to a connection without TLS"
+                            ));
+                        }
                     }
                 }
                 "time_zone" if is_zone(&value) => options.time_zone = Some(value),
                 "time_zone" => return Err("time_zone= takes the name of a time zone".to_owned()),
-                "target_session_attrs"
-                    if ["read-write", "primary", "any"].contains(&value.as_str()) => {}
-                "target_session_attrs" => {
-                    return Err("target_session_attrs= is read-write: a lock needs a server that takes writes".to_owned());
+                "target_session_attrs" if form.names_role => {
+                    if !["read-write", "primary", "any"].contains(&value.as_str()) {
+                        return Err("target_session_attrs= is read-write: a lock needs a server that takes writes".to_owned());
+                    }
                 }
-                _ => return Err("an option is unknown; there are table, columns, host, sslmode, time_zone and target_session_attrs".to_owned()),
+                _ => return Err(format!("an option is unknown; there are {}", form.options)),
             }
         }
         Ok(options)
@@ -145,7 +186,11 @@ impl Options {
 }
 
 /// Reads the hosts, and returns them with what follows the slash behind them.
-fn hosts<'a>(main: &'a str, options: &mut Options) -> Result<(Hosts, &'a str), String> {
+fn hosts<'a>(
+    form: &Form,
+    main: &'a str,
+    options: &mut Options,
+) -> Result<(Hosts, &'a str), String> {
     let (login, rest) = match main.split_once('/') {
         // The rest of a password.
         Some((_, path)) if path.contains('@') => {
@@ -171,7 +216,7 @@ fn hosts<'a>(main: &'a str, options: &mut Options) -> Result<(Hosts, &'a str), S
         let (found, _) = Hosts::several(
             &main[..main.len() - path.len()],
             options.is_tls,
-            PORT,
+            form.port,
             "server",
         )?;
         return Ok((found, path));
@@ -180,14 +225,14 @@ fn hosts<'a>(main: &'a str, options: &mut Options) -> Result<(Hosts, &'a str), S
         return Err("a unix socket takes no TLS".to_owned());
     }
     let port = match port {
-        "" => PORT,
+        "" => form.port,
         port => port
             .parse()
-            .map_err(|_| "beside the directory of a unix socket only a port may stand")?,
+            .map_err(|_| "beside a unix socket only a port may stand")?,
     };
     // The host is read for its user and password alone.
     let read = Hosts::of(&url_of(&format!("{login}localhost"))?, false, port)?;
-    let socket = format!("{}/.s.PGSQL.{port}", socket.trim_end_matches('/'));
+    let socket = (form.socket_of)(&socket, port);
     let all = vec![Endpoint::Unix(socket.into())];
     Ok((Hosts { all, ..read }, path))
 }
@@ -215,24 +260,25 @@ fn is_zone(name: &str) -> bool {
 
 impl fmt::Display for SqlAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let form = self.product.dialect().form();
         let encoded = |text: &str| utf8_percent_encode(text, IN_TEXT).to_string();
         let host = |host: &Endpoint| match host {
             Endpoint::Unix(path) => {
-                let text = path.to_string_lossy().into_owned();
-                let (dir, file) = text.rsplit_once('/').unwrap_or(("", &text));
-                let port = file.rsplit('.').next().unwrap_or_default();
-                format!("{}:{port}", encoded(dir))
+                let path = path.to_string_lossy();
+                let (host, port) = (form.host_of)(&path);
+                let port = port.map_or_else(String::new, |port| format!(":{port}"));
+                format!("{}{port}", encoded(host))
             }
             tcp @ Endpoint::Tcp { .. } => tcp.to_string(),
         };
         let hosts: Vec<String> = self.hosts.iter().map(host).collect();
-        write!(f, "postgresql://{}", hosts.join(","))?;
+        write!(f, "{}://{}", form.scheme, hosts.join(","))?;
         if let Some(database) = &self.database {
             write!(f, "/{}", encoded(database))?;
         }
         let columns = self.columns.join(",");
         let options = [
-            ("sslmode", self.is_tls.then_some("verify-full")),
+            (form.tls.0, self.is_tls.then_some(form.tls.2)),
             (
                 "table",
                 Some(self.table.as_str()).filter(|table| *table != "shedlock"),
@@ -255,7 +301,7 @@ impl fmt::Display for SqlAddress {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 mod tests {
     use proptest::prelude::*;
 

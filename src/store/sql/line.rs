@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock::Lock;
-use super::session::Session;
-use super::statements::{leave_line, stand_first, stand_in_line};
+use super::session::{Reply, Session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::store::{Hint, Wake};
@@ -77,10 +76,12 @@ impl Lock {
         let task = tokio::spawn(async move {
             let first = async {
                 let session = pool.own_session().await?;
-                session.ask(&stand_in_line(number), None).await?;
-                Ok::<_, crate::store::Fault>(session)
+                let reply = session
+                    .ask(&pool.table.dialect.stand_in_line(number))
+                    .await?;
+                Ok::<_, crate::store::Fault>(is_first(&reply).then_some(session))
             };
-            let first = first.await.ok();
+            let first = first.await.ok().flatten();
             let Some(lock) = lock.upgrade() else { return };
             let mut state = lock.state();
             state.line.waiting = None;
@@ -105,19 +106,16 @@ impl Lock {
         }
         let (lock, number) = (Arc::clone(self), self.line_number());
         tokio::spawn(async move {
-            let reply = session.ask(&stand_first(number), None).await;
-            let cell = reply.ok().and_then(|reply| {
-                let statement = reply.0.into_iter().next()?;
-                statement.rows.into_iter().next()?.into_iter().next()?
-            });
-            if cell.as_deref() != Some("t") {
+            let dialect = lock.pool.table.dialect;
+            let reply = session.ask(&dialect.stand_first(number)).await;
+            if !reply.is_ok_and(|reply| is_first(&reply)) {
                 return;
             }
             if lock.state().holds {
                 lock.state().line.first = Some(session);
             } else {
                 // It was given back meanwhile.
-                drop(session.ask(&leave_line(number), None).await);
+                drop(session.ask(&dialect.leave_line(number)).await);
             }
         });
     }
@@ -130,15 +128,26 @@ impl Lock {
         }
         let number = self.line_number();
         if let (Some(session), Ok(runtime)) = (line.first, tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { drop(session.ask(&leave_line(number), None).await) });
+            let leaves = self.pool.table.dialect.leave_line(number);
+            runtime.spawn(async move { drop(session.ask(&leaves).await) });
         }
     }
 
     /// Returns the number that is locked.
     fn line_number(&self) -> i64 {
-        let text = format!("{}\n{}", self.pool.table.table_name(), self.key);
+        // A server may have one line of the number for all its databases.
+        let (database, table) = (self.pool.database(), self.pool.table.table_name());
+        let text = format!("{database}\n{table}\n{}", self.key);
         let digest = sha1_smol::Sha1::from(text).digest().bytes();
         let first: [u8; 8] = std::array::from_fn(|index| digest[index]);
         i64::from_be_bytes(first)
     }
+}
+
+/// Whether the answer to a request for a place says that it is the first.
+fn is_first(reply: &Reply) -> bool {
+    let row = reply.0.last().and_then(|statement| statement.rows.first());
+    let cell = row.and_then(|row| row.first()?.as_deref());
+    // A function without a value, or one that tells whether it has.
+    matches!(cell, Some("" | "t" | "1"))
 }

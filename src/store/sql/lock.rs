@@ -122,24 +122,23 @@ impl Lock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks `session` a request whose statement number `shows` shows the row.
+    /// Asks `session` a request that shows the row.
     async fn seen_at(
         &self,
         session: &Session,
         message: &Message,
-        shows: usize,
         unwritten: Option<Unwritten>,
     ) -> Result<Seen, Fault> {
         let reply = self.pool.ask_at(session, message, unwritten).await?;
-        let seen = seen(&reply, shows)?;
+        let seen = seen(&reply, message.shows)?;
         session.heard(seen.now);
         Ok(seen)
     }
 
     /// Asks what may be asked twice.
-    async fn seen(&self, message: &Message, shows: usize) -> Result<Seen, Fault> {
+    async fn seen(&self, message: &Message) -> Result<Seen, Fault> {
         let (session, reply) = self.pool.asked(message).await?;
-        let seen = seen(&reply, shows)?;
+        let seen = seen(&reply, message.shows)?;
         session.heard(seen.now);
         Ok(seen)
     }
@@ -191,7 +190,7 @@ impl Lock {
             let deadline = session.deadline(self.pool.limit);
             let message = self.pool.table.acquire(&self.key, &value, ttl, deadline);
             self.sends(attempt, &session)?;
-            let seen = self.seen_at(&session, &message, 1, unwritten.take()).await;
+            let seen = self.seen_at(&session, &message, unwritten.take()).await;
             self.answered(attempt);
             let seen = seen?;
             let Some(row) = seen.row else {
@@ -295,7 +294,7 @@ impl Lock {
             .pool
             .table
             .renew(&self.key, keep.token, keep.term.ttl());
-        let seen = self.seen(&message, 1).await?;
+        let seen = self.seen(&message).await?;
         Ok(self.kept(keep, asked, seen.row.as_ref(), false))
     }
 
@@ -315,7 +314,7 @@ impl Lock {
                 .table
                 .heal(&self.key, token, keep.term.ttl(), &again);
             self.sends(attempt, &session)?;
-            let seen = self.seen_at(&session, &message, 2, None).await;
+            let seen = self.seen_at(&session, &message, None).await;
             self.answered(attempt);
             let seen = seen?;
             if seen.row.is_none() && !is_last {
@@ -424,19 +423,19 @@ impl Lock {
         for session in &behind {
             let sent = self.pool.ask_at(session, &whole, unwritten.take());
             if let Some(Ok(reply)) = clock::until(end, Box::pin(sent)).await {
-                return Ok(freed(&seen(&reply, 2)?, token));
+                return Ok(freed(&seen(&reply, whole.shows)?, token));
             }
         }
         let answer = self.repeated(&whole, unwritten.take()).await;
         let fault = match answer {
-            Ok(reply) => return Ok(freed(&seen(&reply, 2)?, token)),
+            Ok(reply) => return Ok(freed(&seen(&reply, whole.shows)?, token)),
             Err(fault) if records.is_empty() || fault.kind == FaultKind::Unknown => {
                 return Err(fault);
             }
             Err(fault) => fault,
         };
         // Without what could not be written the lock is given back all the same.
-        let reply = freed(&self.seen(&message(&[]), 2).await?, token);
+        let reply = freed(&self.seen(&message(&[])).await?, token);
         if release.is_success() && matches!(reply, ReleaseReply::Released) {
             let why = format!("the lock is gone, and nothing could be left: {}", fault.why);
             return Ok(ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why)));
@@ -499,7 +498,7 @@ impl Lock {
                 let Some(Ok((session, reply))) = clock::until(limit, Box::pin(looked)).await else {
                     continue;
                 };
-                let Ok(seen) = seen(&reply, 0) else {
+                let Ok(seen) = seen(&reply, message.shows) else {
                     continue;
                 };
                 session.heard(seen.now);

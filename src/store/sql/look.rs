@@ -97,7 +97,7 @@ impl Lock {
         if first.count > 0 {
             return Ok(None);
         }
-        let row = seen(&reply, 1)?.row;
+        let row = seen(&reply, message.shows)?.row;
         Ok(match (how, token) {
             (Removal::Forget(_), _) => Some(Revoked::Missing),
             (Removal::Tombstone(..), Some(token))

@@ -1,21 +1,24 @@
-//! A lock as a row of a table in PostgreSQL: ShedLock's table, which its clients use beside rlock
+//! A lock as a row of a table in a database: ShedLock's table, which its clients use beside rlock
 //! (docs/sql.md).
 //!
 //! 1. The row decides, and nothing else: a lock is free if its end has come by the database's clock.
 //! 2. `row` has what rlock writes there, `statements` the requests, and `lock` what their answers
 //!    mean. `look` shows locks and takes them away.
-//! 3. A `session` is a connection, over a stream that `meter` watches, and `pool` chooses it.
+//! 3. A `session` is a connection, and `pool` chooses it.
 //! 4. `line` keeps the waiters in their order, where the database can.
+//! 5. What a database has of its own is its `dialect`, in a folder for each.
 //!
 //! A database is one node: its failover is its own.
 
 pub mod address;
+mod dialect;
 mod examine;
 mod line;
 mod lock;
 mod look;
-mod meter;
 mod pool;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod row;
 pub mod session;
 mod statements;
@@ -24,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::address::SqlAddress;
+pub use self::dialect::Product;
 use self::lock::Lock;
 use self::look::Removal;
 use self::pool::Pool;
@@ -102,20 +106,7 @@ pub fn check_key(key: &Key, has_record: bool) -> Result<(), String> {
 
 /// Returns the text that makes the table and gives a user the rights to it.
 pub fn rights(address: &SqlAddress) -> Rights {
-    let table = &address.table;
-    let [name, until, at, by] = &address.columns;
-    let create = format!(
-        "CREATE TABLE IF NOT EXISTS {table}({name} VARCHAR(64) NOT NULL, {until} TIMESTAMP NOT NULL, {at} TIMESTAMP NOT NULL, \
-         {by} VARCHAR(255) NOT NULL, PRIMARY KEY ({name}));"
-    );
-    let user = match &address.user {
-        Some(user) => format!("\"{}\"", user.replace('"', "\"\"")),
-        None => "rlock".to_owned(),
-    };
-    Rights {
-        line: format!("{create} GRANT SELECT, INSERT, UPDATE ON {table} TO {user};"),
-        note: "for psql, as the table's owner".to_owned(),
-    }
+    address.product.dialect().rights(address)
 }
 
 /// A table of locks.
@@ -128,8 +119,7 @@ impl SqlStore {
     /// A database that is connected to when it is first asked. `limit` bounds each exchange,
     /// connecting included.
     pub fn new(address: &SqlAddress, access: SqlAccess, limit: Duration) -> Self {
-        let dial = dial(access.trust.as_ref());
-        Self::over(address, access, dial, limit)
+        Self::over(address, access, dial(), limit)
     }
 
     /// The same, over streams that `dial` opens.

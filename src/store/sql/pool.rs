@@ -37,6 +37,11 @@ impl Pool {
         }
     }
 
+    /// Returns the name of the database.
+    pub(super) fn database(&self) -> &str {
+        &self.access.database
+    }
+
     /// Returns what changes when a session breaks.
     pub(super) fn breaks(&self) -> watch::Receiver<()> {
         self.breaks.subscribe()

@@ -1,97 +1,44 @@
-//! The text of each request: one message of a few statements, which the database runs as one
-//! transaction. What differs between databases stands first.
+//! The text of each request: one message of a few statements. What differs between databases is the
+//! [`Dialect`]'s.
 //!
-//! 1. The time is the database's. It is the same in all statements of a message: that of its start.
+//! 1. The time is the database's.
 //! 2. A statement that may give us the lock has a deadline in the database's clock. One that runs
 //!    later, because the server hung or the network did, grants nothing.
 //! 3. No row is deleted, and a new row grants nothing.
+//! 4. Each statement may be the last one that runs. So a record is written before the lock is given
+//!    back. A database may run them as one transaction, but need not.
+//! 5. Each statement that changes a row sets its `lock_until`, which a server may set otherwise: that
+//!    of a first `TIMESTAMP` in MySQL (`explicit_defaults_for_timestamp`).
 
 use std::time::Duration;
 
 use super::address::SqlAddress;
+use super::dialect::Dialect;
 use super::row::{BEFORE_TOKEN, RecordKind, State};
 use crate::lock::token::Token;
-
-/// The time of the message, as ShedLock's `usingDbTime()` writes it.
-const NOW: &str = "timezone('utc', CURRENT_TIMESTAMP)";
-
-/// Returns a span of time. Versions before 15 take no large number of microseconds in the text of
-/// an interval.
-fn interval(micros: u128) -> String {
-    let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
-    format!("make_interval(secs => {seconds}) + make_interval(secs => 0.{rest:06})")
-}
-
-/// Returns the time `span` after [`NOW`].
-fn after(span: Duration) -> String {
-    format!("{NOW} + {}", interval(span.as_micros()))
-}
-
-/// Returns the unix time of a timestamp, in µs.
-fn micros(time: &str) -> String {
-    format!("(extract(epoch from ({time})) * 1000000)::bigint")
-}
-
-/// Returns the timestamp of a unix time in µs.
-fn timestamp(micros: u64) -> String {
-    format!("timestamp 'epoch' + {}", interval(u128::from(micros)))
-}
-
-/// Returns the condition that it is not `deadline` yet, a unix time in µs. Unlike [`NOW`] this is
-/// the time at which the condition is looked at.
-fn before(deadline: u64) -> String {
-    format!("extract(epoch from clock_timestamp()) * 1000000 < {deadline}")
-}
-
-/// Returns `text` as a literal that is the same whatever `standard_conforming_strings` says. A NUL,
-/// which no text in a database has, is left out.
-fn quoted(text: &str) -> String {
-    let text = text
-        .replace('\0', "")
-        .replace('\\', r"\\")
-        .replace('\'', "''");
-    format!("E'{text}'")
-}
-
-/// Returns what stands before statements that write.
-///
-/// 1. The server gives up waiting for the lock of a row before we give up waiting for the server.
-/// 2. A crash of the server forgets no grant.
-fn to_write(limit: Duration) -> String {
-    format!(
-        "SELECT set_config('lock_timeout', '{}ms', true), set_config('synchronous_commit', \
-         CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true);\n",
-        (limit.as_millis() * 4 / 5).max(1)
-    )
-}
 
 /// A `locked_at` from which on no fence can rise: that of the year 2112 is near 2^52. A row that
 /// begins later was written by hand.
 const LAST_YEAR: &str = "'2112-01-01'";
 
-/// Adds a row that is not there.
-const UNLESS_THERE: &str = "ON CONFLICT DO NOTHING";
-
-/// Number of the statements before those of the request: [`to_write`].
-const BEFORE: usize = 1;
-
-/// A message, and the number of its statement that writes first.
+/// A message.
 pub(super) struct Message {
     pub(super) text: String,
     /// Number of statements before the ones that the request consists of.
     pub(super) before: usize,
+    /// Number of the statement that shows the row, of the request itself.
+    pub(super) shows: usize,
 }
 
 /// The table, as statements name it.
 #[derive(Clone)]
-pub(super) struct Table {
+pub(in crate::store) struct Table {
+    pub(super) dialect: &'static dyn Dialect,
     /// Its own name.
     own: String,
-    name: String,
-    until: String,
-    at: String,
-    by: String,
-    /// Sets the time zone of the transaction.
+    /// Name, end, begin, holder.
+    columns: [String; 4],
+    /// The time zone of other clients.
     zone: Option<String>,
     limit: Duration,
 }
@@ -99,16 +46,11 @@ pub(super) struct Table {
 impl Table {
     /// The table at `address`; each exchange takes `limit` at most.
     pub(super) fn new(address: &SqlAddress, limit: Duration) -> Self {
-        let [name, until, at, by] = address.columns.clone();
-        let zone = address.time_zone.as_ref();
         Self {
+            dialect: address.product.dialect(),
             own: address.table.clone(),
-            name,
-            until,
-            at,
-            by,
-            zone: zone
-                .map(|zone| format!("SELECT set_config('TimeZone', {}, true);\n", quoted(zone))),
+            columns: address.columns.clone(),
+            zone: address.time_zone.clone(),
             limit,
         }
     }
@@ -118,162 +60,156 @@ impl Table {
         &self.own
     }
 
-    /// Whether the address names the time zone of other clients.
-    pub(super) fn has_zone(&self) -> bool {
-        self.zone.is_some()
+    /// Returns the time zone of other clients, if the address names it.
+    pub(super) fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+
+    /// Returns the limit of an exchange.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// Returns its columns: name, end, begin, holder.
     pub(super) fn columns(&self) -> [&str; 4] {
-        [&self.name, &self.until, &self.at, &self.by]
+        self.columns.each_ref().map(String::as_str)
     }
 
-    fn message(&self, is_write: bool, statements: &[String]) -> Message {
-        let zone = self.zone.clone().unwrap_or_default();
-        let before = usize::from(self.zone.is_some());
-        let (writing, before) = if is_write {
-            (to_write(self.limit), before + BEFORE)
-        } else {
-            (String::new(), before)
-        };
-        let text = format!("{zone}{writing}{}", statements.join(";\n"));
-        Message { text, before }
+    /// Makes a message of statements, of which the number `shows` shows the row.
+    fn message(&self, is_write: bool, statements: &[String], shows: usize) -> Message {
+        let mut all = self.dialect.before(self, is_write);
+        let before = all.len();
+        all.extend_from_slice(statements);
+        let text = all.join(";\n");
+        Message {
+            text,
+            before,
+            shows,
+        }
     }
 
-    /// Shows the rows `names`: name, holder, begin, time left, time since the end, now.
+    /// Shows the rows `names`: name, holder, begin, time left, now.
     fn shown(&self, names: &[&str]) -> String {
-        let Self {
-            own: table,
-            name,
-            until,
-            at,
-            by,
-            ..
-        } = self;
-        let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
-        // An end that never comes has a difference too. It is told as [`Self::is_free`] compares it:
-        // where the column has a time zone, a time of day that spring leaves out counts as later.
-        let end = format!("LEAST({until}, {NOW} + interval '1000 years')");
-        let begin = format!("GREATEST(LEAST({at}::timestamp, '9999-01-01'), '0001-01-01')");
-        format!(
-            "SELECT {name}, {by}, {}, {}, {} FROM {table} WHERE {name} IN ({})",
-            micros(&begin),
-            micros(&format!("{end} - {NOW}")),
-            micros(NOW),
-            names.join(", ")
-        )
+        let (own, [_, until, at, by], dialect) = (&self.own, self.columns(), self.dialect);
+        let begin = dialect.begin_shown(at);
+        let left = dialect.left_shown(until);
+        let now = dialect.micros(dialect.now());
+        let one = |name: &&str| {
+            let (quoted, is) = (dialect.quoted(name), self.is(name));
+            format!("SELECT {quoted}, {by}, {begin}, {left}, {now} FROM {own} WHERE {is}")
+        };
+        let each: Vec<String> = names.iter().map(one).collect();
+        each.join(" UNION ALL ")
     }
 
     fn is(&self, key: &str) -> String {
-        format!("{} = {}", self.name, quoted(key))
+        format!("{} = {}", self.columns[0], self.dialect.quoted(key))
     }
 
     /// Whether the row is in one of `states` as the token's.
     fn owned(&self, states: &[State], token: Token) -> String {
-        let is = |state: &State| format!("{} LIKE '{}{token} %'", self.by, state.prefix());
+        let [_, _, _, by] = self.columns();
+        let is = |state: &State| format!("{by} LIKE '{}{token} %'", state.prefix());
         let any: Vec<String> = states.iter().map(is).collect();
         format!("({})", any.join(" OR "))
     }
 
     fn is_free(&self) -> String {
-        format!("{} <= {NOW}", self.until)
+        format!("{} <= {}", self.columns[1], self.dialect.now())
+    }
+
+    fn is_taken(&self) -> String {
+        format!("{} > {}", self.columns[1], self.dialect.now())
+    }
+
+    /// Returns the statement that sets columns of the row, if `condition` holds.
+    fn update(&self, key: &str, sets: &str, condition: &str) -> String {
+        format!(
+            "UPDATE {} SET {sets} WHERE {} AND {condition}",
+            self.own,
+            self.is(key)
+        )
     }
 
     /// Returns the statement that puts the row into `state` until `end`, if `condition` holds.
     fn changed(&self, key: &str, state: State, end: &str, also: &str, condition: &str) -> String {
-        let Self {
-            own: table,
-            until,
-            by,
-            ..
-        } = self;
-        let rest = BEFORE_TOKEN + 1;
-        format!(
-            "UPDATE {table} SET {by} = '{}' || substr({by}, {rest}), {until} = {end}{also} WHERE {} AND {condition}",
-            state.prefix(),
-            self.is(key)
+        let [_, until, _, by] = self.columns();
+        let changed = self.dialect.spliced(state.prefix(), by, BEFORE_TOKEN + 1);
+        self.update(
+            key,
+            &format!("{by} = {changed}, {until} = {end}{also}"),
+            condition,
         )
     }
 
     /// Takes the lock if it is free, and it is not `deadline` yet.
     pub(super) fn acquire(&self, key: &str, value: &str, ttl: Duration, deadline: u64) -> Message {
-        let Self {
-            own: table,
-            until,
-            at,
-            by,
-            ..
-        } = self;
-        let take = format!(
-            "UPDATE {table} SET {at} = GREATEST({NOW}, {at}::timestamp + interval '1 millisecond'), {until} = {}, {by} = {} \
-             WHERE {} AND {} AND {at} < {LAST_YEAR} AND {}",
-            after(ttl),
-            quoted(value),
-            self.is(key),
-            self.is_free(),
-            before(deadline),
+        let ([_, until, at, by], dialect) = (self.columns(), self.dialect);
+        let rising = dialect.a_little_after(&dialect.zoneless(at));
+        let sets = format!(
+            "{at} = GREATEST({}, {rising}), {until} = {}, {by} = {}",
+            dialect.now(),
+            dialect.after(ttl),
+            dialect.quoted(value),
         );
-        self.message(true, &[take, self.shown(&[key])])
+        let condition = format!(
+            "{} AND {at} < {LAST_YEAR} AND {}",
+            self.is_free(),
+            dialect.is_before(deadline),
+        );
+        let take = self.update(key, &sets, &condition);
+        self.message(true, &[take, self.shown(&[key])], 1)
     }
 
     /// Adds the row of a lock, which is free.
     pub(super) fn create(&self, key: &str) -> Message {
-        let Self { own: table, .. } = self;
         let add = format!(
-            "INSERT INTO {table} ({}) VALUES ({}, '2000-01-01', '2000-01-01', 'rlock free -') {UNLESS_THERE}",
+            "INSERT INTO {} ({}) VALUES ({}, '2000-01-01', '2000-01-01', 'rlock free -') {}",
+            self.own,
             self.columns().join(", "),
-            quoted(key),
+            self.dialect.quoted(key),
+            self.dialect.unless_there(self),
         );
-        self.message(true, &[add])
+        self.message(true, &[add], 0)
     }
 
     /// Extends the lock if it is the token's.
     pub(super) fn renew(&self, key: &str, token: Token, ttl: Duration) -> Message {
         let renew = self.extended(key, &[State::Held], token, ttl);
-        self.message(true, &[renew, self.shown(&[key])])
+        self.message(true, &[renew, self.shown(&[key])], 1)
     }
 
     fn extended(&self, key: &str, states: &[State], token: Token, ttl: Duration) -> String {
-        let Self {
-            own: table, until, ..
-        } = self;
-        format!(
-            "UPDATE {table} SET {until} = {} WHERE {} AND {}",
-            after(ttl),
-            self.is(key),
-            self.owned(states, token),
-        )
+        let sets = format!("{} = {}", self.columns[1], self.dialect.after(ttl));
+        self.update(key, &sets, &self.owned(states, token))
     }
 
     /// The same, of a tombstone too; and takes the lock again if it is free, no later grant than
     /// `newest` was given, and it is not `deadline` yet. The first statement extends, the second
     /// takes.
     pub(super) fn heal(&self, key: &str, token: Token, ttl: Duration, again: &Again) -> Message {
-        let Self {
-            own: table,
-            until,
-            at,
-            by,
-            ..
-        } = self;
+        let ([_, until, at, by], dialect) = (self.columns(), self.dialect);
         let renew = self.extended(key, &[State::Held, State::Dead], token, ttl);
-        let take = format!(
-            "UPDATE {table} SET {until} = {}, {by} = {}, {at} = GREATEST({at}::timestamp, {}) \
-             WHERE {} AND {} AND {} <= {} AND {}",
-            after(ttl),
-            quoted(&again.value),
-            timestamp(again.fence),
-            self.is(key),
-            self.is_free(),
-            micros(&format!("{at}::timestamp")),
-            again.newest,
-            before(again.deadline),
+        let begin = dialect.zoneless(at);
+        let sets = format!(
+            "{until} = {}, {by} = {}, {at} = GREATEST({begin}, {})",
+            dialect.after(ttl),
+            dialect.quoted(&again.value),
+            dialect.timestamp(again.fence),
         );
-        self.message(true, &[renew, take, self.shown(&[key])])
+        let condition = format!(
+            "{} AND {} <= {} AND {}",
+            self.is_free(),
+            dialect.micros(&begin),
+            again.newest,
+            dialect.is_before(again.deadline),
+        );
+        let take = self.update(key, &sets, &condition);
+        self.message(true, &[renew, take, self.shown(&[key])], 2)
     }
 
-    /// Gives the lock back if it is the token's. The first statement parks it, if it is to stay;
-    /// the second frees it.
+    /// Gives the lock back if it is the token's, and writes the records before. One statement parks
+    /// it, if it is to stay; the next frees it.
     pub(super) fn release(
         &self,
         key: &str,
@@ -289,61 +225,36 @@ impl Table {
             }
         };
         let (left, parks) = parked.unwrap_or((Duration::ZERO, false));
-        let park = self.owned(states(parks), token);
         let park = match parked {
-            Some(_) => park,
+            Some(_) => self.owned(states(parks), token),
             None => "false".to_owned(),
         };
-        let park = self.changed(key, State::Parked, &after(left), "", &park);
-        let free = self.owned(&[State::Held, State::Dead], token);
-        let free = self.changed(key, State::Free, NOW, "", &free);
-        let written = |record: &RecordRow| {
-            let ended = self.owned(&[State::Parked, State::Free], token);
-            self.recorded(key, record, &ended)
-        };
-        let mut statements = vec![park, free];
-        statements.push(self.shown(&[key]));
-        statements.extend(records.iter().map(written));
-        self.message(true, &statements)
+        let park = self.changed(key, State::Parked, &self.dialect.after(left), "", &park);
+        let ours = self.owned(states(true), token);
+        let free = self.changed(key, State::Free, self.dialect.now(), "", &ours);
+        let written = |record: &RecordRow| self.recorded(key, record, &ours);
+        let mut statements: Vec<String> = records.iter().map(written).collect();
+        statements.extend([park, free, self.shown(&[key])]);
+        let shows = statements.len() - 1;
+        self.message(true, &statements, shows)
     }
 
     /// Writes the row of a record over one of a lower fence, if `condition` holds of the lock's row.
     fn recorded(&self, key: &str, record: &RecordRow, condition: &str) -> String {
-        let Self {
-            own: table,
-            until,
-            at,
-            by,
-            ..
-        } = self;
-        let name = format!("{}{key}", record.kind.prefix());
-        format!(
-            "INSERT INTO {table} AS old ({}) SELECT {}, {NOW}, {}, {} WHERE EXISTS (SELECT 1 FROM {table} WHERE {} AND {condition}) \
-             ON CONFLICT ({}) DO UPDATE SET {until} = EXCLUDED.{until}, {at} = EXCLUDED.{at}, {by} = EXCLUDED.{by} WHERE old.{at} < EXCLUDED.{at}",
-            self.columns().join(", "),
-            quoted(&name),
-            timestamp(record.fence),
-            quoted(&record.value),
-            self.is(key),
-            self.name,
-        )
+        let name = self
+            .dialect
+            .quoted(&format!("{}{key}", record.kind.prefix()));
+        let condition = format!("{} AND {condition}", self.is(key));
+        self.dialect.recorded(self, &name, record, &condition)
     }
 
     /// Puts the tombstone `value` in the place of the token's lock.
     pub(super) fn entomb(&self, key: &str, token: Token, value: &str) -> Message {
-        let Self {
-            own: table,
-            until,
-            by,
-            ..
-        } = self;
-        let entomb = format!(
-            "UPDATE {table} SET {by} = {} WHERE {} AND {} AND {until} > {NOW}",
-            quoted(value),
-            self.is(key),
-            self.owned(&[State::Held], token),
-        );
-        self.message(true, &[entomb, self.shown(&[key])])
+        let [_, until, _, by] = self.columns();
+        let sets = format!("{by} = {}, {until} = {until}", self.dialect.quoted(value));
+        let ours = self.owned(&[State::Held], token);
+        let entomb = self.update(key, &sets, &format!("{ours} AND {}", self.is_taken()));
+        self.message(true, &[entomb, self.shown(&[key])], 1)
     }
 
     /// Takes the token's lock away. The fence passes `fence`, so that its holder cannot take it
@@ -355,131 +266,123 @@ impl Table {
         fence: u64,
         record: Option<&RecordRow>,
     ) -> Message {
-        let at = &self.at;
+        let ([_, _, at, _], dialect) = (self.columns(), self.dialect);
         let passed = format!(
-            ", {at} = GREATEST({at}::timestamp, {} + interval '1 millisecond')",
-            timestamp(fence)
+            ", {at} = GREATEST({}, {})",
+            dialect.zoneless(at),
+            dialect.a_little_after(&dialect.timestamp(fence)),
         );
         let ours = self.owned(&[State::Held, State::Dead, State::Parked], token);
-        let ours = format!("{ours} AND {} > {NOW}", self.until);
-        let delete = self.changed(key, State::Gone, NOW, &passed, &ours);
+        let ours = format!("{ours} AND {}", self.is_taken());
+        let delete = self.changed(key, State::Gone, dialect.now(), &passed, &ours);
         let mut statements = vec![delete, self.shown(&[key])];
         let gone = self.owned(&[State::Gone], token);
         statements.extend(record.map(|record| self.recorded(key, record, &gone)));
-        self.message(true, &statements)
+        self.message(true, &statements, 1)
     }
 
     /// Ends the lock of another client, if its row still says what was `seen`.
     pub(super) fn delete_foreign(&self, key: &str, seen: &str) -> Message {
-        let Self {
-            own: table,
-            until,
-            by,
-            ..
-        } = self;
-        let delete = format!(
-            "UPDATE {table} SET {until} = {NOW} WHERE {} AND {by} = {} AND {until} > {NOW}",
-            self.is(key),
-            quoted(seen),
+        let [_, until, _, by] = self.columns();
+        let sets = format!("{until} = {}", self.dialect.now());
+        let condition = format!(
+            "{by} = {} AND {}",
+            self.dialect.quoted(seen),
+            self.is_taken()
         );
-        self.message(true, &[delete, self.shown(&[key])])
+        let delete = self.update(key, &sets, &condition);
+        self.message(true, &[delete, self.shown(&[key])], 1)
     }
 
     /// Forgets the success of `token`.
     pub(super) fn forget(&self, key: &str, token: Token) -> Message {
-        let Self { own: table, by, .. } = self;
+        let [_, until, _, by] = self.columns();
         let once = RecordKind::Once.prefix();
-        let forget = format!(
-            "UPDATE {table} SET {by} = '{once}-' WHERE {} AND {by} LIKE '{once}{token} %'",
-            self.is(&format!("{once}{key}")),
-        );
-        self.message(true, &[forget, self.shown(&[key])])
+        let sets = format!("{by} = '{once}-', {until} = {until}");
+        let condition = format!("{by} LIKE '{once}{token} %'");
+        let forget = self.update(&format!("{once}{key}"), &sets, &condition);
+        self.message(true, &[forget, self.shown(&[key])], 1)
     }
 
     /// Shows the lock.
     pub(super) fn peek(&self, key: &str) -> Message {
-        self.message(false, &[self.shown(&[key])])
+        self.message(false, &[self.shown(&[key])], 0)
     }
 
     /// Shows the lock and its record.
     pub(super) fn look(&self, key: &str) -> Message {
         let records =
             [RecordKind::Last, RecordKind::Once].map(|kind| format!("{}{key}", kind.prefix()));
-        self.message(false, &[self.shown(&[key, &records[0], &records[1]])])
+        let shown = self.shown(&[key, &records[0], &records[1]]);
+        self.message(false, &[shown], 0)
     }
 
     /// Shows the names of `number` rows that begin with `prefix`, from behind `last` on.
     pub(super) fn list(&self, prefix: &str, last: Option<&str>, number: usize) -> Message {
-        let Self {
-            own: table, name, ..
-        } = self;
+        let (own, [name, ..], dialect) = (&self.own, self.columns(), self.dialect);
         let length = prefix.chars().count();
+        let begin = dialect.bytes(&format!("left({name}, {length})"));
+        let bytes = dialect.bytes(name);
         let behind = last.map_or_else(String::new, |last| {
-            format!(" AND {name} COLLATE \"C\" > {}", quoted(last))
+            format!(" AND {bytes} > {}", dialect.quoted(last))
         });
         let text = format!(
-            "SELECT {name} FROM {table} WHERE left({name}, {length}) = {}{behind} ORDER BY {name} COLLATE \"C\" LIMIT {number}",
-            quoted(prefix),
+            "SELECT {name} FROM {own} WHERE {begin} = {}{behind} ORDER BY {bytes} LIMIT {number}",
+            dialect.quoted(prefix),
         );
-        self.message(false, &[text])
+        self.message(false, &[text], 0)
     }
 
-    /// Tells of the server its time, the number of the session, and whether it takes writes. Tells of
-    /// the table whether it has one row for a name, whether a crash leaves it, and its columns.
-    pub(super) fn greeting(&self) -> String {
-        format!(
-            "SELECT {}, pg_backend_pid(), current_setting('transaction_read_only'), {}, \
-             (SELECT relpersistence FROM pg_class WHERE oid = to_regclass({own})), \
-             (SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), E'\\n') FROM pg_attribute \
-             WHERE attrelid = to_regclass({own}) AND attnum > 0 AND NOT attisdropped)",
-            micros(NOW),
-            self.has_one_row_each(),
-            own = quoted(&self.own),
-        )
-    }
-
-    /// Whether a unique index is on the name alone. A view has none of its own.
-    fn has_one_row_each(&self) -> String {
-        format!(
-            "EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass({own}) AND relkind = 'v') OR \
-             EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] \
-             WHERE i.indrelid = to_regclass({own}) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
-             AND i.indnkeyatts = 1 AND a.attname = {name})",
-            own = quoted(&self.own),
-            name = quoted(&self.name.to_ascii_lowercase()),
-        )
-    }
-
-    /// Tells what `doctor` checks, in the order in which that reads it.
-    pub(super) fn examined(&self) -> String {
-        let shown = quoted(&self.own);
-        let right = |letter: char, name: &str| {
-            format!("CASE WHEN has_table_privilege({shown}, '{name}') THEN '{letter}' ELSE '' END")
-        };
-        let rights = [('s', "SELECT"), ('i', "INSERT"), ('u', "UPDATE")];
-        let rights = rights
-            .map(|(letter, name)| right(letter, name))
-            .join(" || ");
-        format!(
-            "SELECT {}, {rights}, \
-             current_setting('fsync'), current_setting('full_page_writes'), \
-             (SELECT CASE WHEN bool_and(sync_state = 'async') THEN count(*) ELSE 0 END FROM pg_stat_replication), \
-             (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'), \
-             current_setting('max_connections')::int - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
-             (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid())",
-            micros(NOW),
-        )
+    /// Returns the statement that needs the `right` to the table, and does nothing.
+    pub(super) fn trial(&self, right: Right) -> String {
+        let (own, columns, [_, until, _, by]) =
+            (&self.own, self.columns().join(", "), self.columns());
+        match right {
+            Right::Select => format!("SELECT {columns} FROM {own} WHERE false"),
+            Right::Update => {
+                format!("UPDATE {own} SET {by} = {by}, {until} = {until} WHERE false")
+            }
+            Right::Insert => {
+                let time = self.dialect.now();
+                format!(
+                    "INSERT INTO {own} ({columns}) SELECT '', {time}, {time}, '' FROM (SELECT 1) AS one WHERE false"
+                )
+            }
+        }
     }
 
     /// Counts the rows of other clients that begin in the future.
     pub(super) fn ahead_of_time(&self) -> Message {
-        let Self {
-            own: table, at, by, ..
-        } = self;
+        let ([_, _, at, by], dialect) = (self.columns(), self.dialect);
         let count = format!(
-            "SELECT count(*) FROM {table} WHERE {by} NOT LIKE 'rlock %' AND {at}::timestamp > {NOW} + interval '1 second'"
+            "SELECT count(*) FROM {} WHERE {by} NOT LIKE 'rlock %' AND {} > {}",
+            self.own,
+            dialect.zoneless(at),
+            dialect.after(Duration::from_secs(1)),
         );
-        self.message(false, &[count])
+        self.message(false, &[count], 0)
+    }
+}
+
+/// A right to the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Right {
+    /// To look.
+    Select,
+    /// To take, to renew and to give back.
+    Update,
+    /// To add the row of a name.
+    Insert,
+}
+
+impl Right {
+    /// Returns its name in SQL.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Select => "SELECT",
+            Self::Update => "UPDATE",
+            Self::Insert => "INSERT",
+        }
     }
 }
 
@@ -494,33 +397,13 @@ pub(super) struct Again {
 }
 
 /// A row of a record, to be written.
-pub(super) struct RecordRow {
+pub(in crate::store) struct RecordRow {
     pub(super) kind: RecordKind,
     pub(super) fence: u64,
     pub(super) value: String,
 }
 
-/// Returns the request for the place `number` in a line: it returns when that is the first.
-pub(super) fn stand_in_line(number: i64) -> String {
-    // The server notices the end of a client that waits; older ones than 14 know no such setting.
-    format!(
-        "SELECT set_config('lock_timeout', '0', false), set_config('statement_timeout', '0', false);\n\
-         SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval';\n\
-         SELECT pg_advisory_lock({number})"
-    )
-}
-
-/// Returns the request for the first place in a line, if there is none in it.
-pub(super) fn stand_first(number: i64) -> String {
-    format!("SELECT pg_try_advisory_lock({number})")
-}
-
-/// Returns the request that leaves a line.
-pub(super) fn leave_line(number: i64) -> String {
-    format!("SELECT pg_advisory_unlock({number})")
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 mod tests {
     use super::*;
     use crate::store::address::Address;
@@ -530,30 +413,6 @@ mod tests {
             panic!("{url}")
         };
         Table::new(&address, Duration::from_secs(1))
-    }
-
-    #[test]
-    fn no_text_leaves_its_literal() {
-        assert_eq!(quoted(r"it's \ a"), r"E'it''s \\ a'");
-        assert_eq!(quoted("a\0b\\'; DROP"), r"E'ab\\''; DROP'");
-    }
-
-    #[test]
-    fn a_span_is_exact_and_of_a_form_that_old_versions_take() {
-        assert_eq!(
-            after(Duration::from_micros(7_200_000_001)),
-            format!("{NOW} + make_interval(secs => 7200) + make_interval(secs => 0.000001)")
-        );
-        assert_eq!(
-            timestamp(1_795_684_015_578_486),
-            "timestamp 'epoch' + make_interval(secs => 1795684015) + make_interval(secs => 0.578486)"
-        );
-    }
-
-    #[test]
-    fn the_time_left_is_told_as_it_is_compared() {
-        let message = table("postgresql://a?time_zone=Europe/Berlin").look("job");
-        assert!(!message.text.contains("lock_until::timestamp"));
     }
 
     #[test]
@@ -586,5 +445,27 @@ mod tests {
         assert!(message.text.contains("UPDATE app.locks SET c = GREATEST("));
         assert!(message.text.contains("WHERE a = E'job' AND b <= timezone"));
         assert_eq!(message.before, 2);
+    }
+
+    #[test]
+    fn each_update_says_when_the_lock_ends() {
+        let (table, token) = (table("postgresql://a"), Token::fresh());
+        let ttl = Duration::from_secs(1);
+        for message in [
+            table.renew("job", token, ttl),
+            table.release("job", token, Some((ttl, true)), &[]),
+            table.entomb("job", token, "v"),
+            table.delete("job", token, 7, None),
+            table.delete_foreign("job", "host1"),
+            table.forget("job", token),
+        ] {
+            let updates = message
+                .text
+                .lines()
+                .filter(|line| line.starts_with("UPDATE"));
+            for update in updates {
+                assert!(update.contains("lock_until = "), "{update}");
+            }
+        }
     }
 }

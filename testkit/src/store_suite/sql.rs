@@ -37,7 +37,7 @@ impl World for PostgresWorld {
             database: "rlock".to_owned(),
             trust: None,
         };
-        let dial = wire.over(dial(None));
+        let dial = wire.over(dial());
         Box::new(SqlStore::over(&address, access, dial, limit))
     }
 

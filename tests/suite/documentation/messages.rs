@@ -106,7 +106,6 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/etcd/examine.rs", &[], "doctor"),
     ("store/zookeeper/examine.rs", &[], "doctor"),
     ("store/sql/examine.rs", &[], "doctor"),
-    ("store/sql/mod.rs", &["rights"], "doctor"),
     ("store/etcd/mod.rs", &["rights"], "doctor"),
     // Parts of a message that is explained, or of a holder's description.
     (
@@ -130,6 +129,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/etcd/names.rs", &["described"], "a holder"),
     ("store/sql/row.rs", &[], "a holder"),
     ("store/sql/statements.rs", &[], "a request"),
+    ("store/sql/postgres/mod.rs", &[], "a request, or doctor"),
     (
         "store/zookeeper/visit.rs",
         &["occupant", "breaker"],

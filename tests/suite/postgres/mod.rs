@@ -226,7 +226,7 @@ fn a_lock_is_broken_within_seconds_and_its_record_says_by_whom() {
         .hold("echo ready; sleep 60");
     // From its first second on it looks.
     eventually("it looks at its row", || {
-        let looks = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND query LIKE 'SELECT name, %IN (E''job'')'";
+        let looks = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND query LIKE 'SELECT E''job'', %'";
         server.sql(looks) != "0"
     });
     assert!(held.is_running());

@@ -1,0 +1,149 @@
+//! The table, as PostgreSQL knows it: what it must be like, so that no lock in it lies.
+
+use super::super::session::{CREATE, has_two_rows, keeps_no_milliseconds, types};
+use super::super::statements::Table;
+use crate::store::Fault;
+
+/// Checks the columns of the table: lines of a name and a type.
+pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
+    let Some(columns) = columns else {
+        let shown = table.table_name();
+        return Err(Fault::unfit(
+            format!("relation \"{shown}\" does not exist (42P01)"),
+            CREATE,
+        ));
+    };
+    let known: Vec<(&str, &str)> = columns
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .collect();
+    // A name without quotes is taken in lower case.
+    let is_same = |name: &str, column: &str| name == column.to_ascii_lowercase();
+    let room = |kind: &str| {
+        let room = kind.strip_prefix("character varying(")?;
+        room.trim_end_matches(')').parse().ok()
+    };
+    let types = types(table, &known, is_same, room)?;
+    for (kind, column) in types.iter().zip(table.columns()).skip(1).take(2) {
+        if digits(kind).is_none_or(|digits| digits < 3) {
+            let remedy = "give it the type timestamp (ALTER TABLE)";
+            return Err(keeps_no_milliseconds(column, kind, remedy));
+        }
+        if !kind.contains("without") && table.zone().is_none() {
+            let what = format!("the column {column} is of type {kind}");
+            let remedy = "give it the type timestamp (ALTER TABLE), or the address the time zone of the other clients' sessions, as in ?time_zone=Europe/Berlin";
+            return Err(Fault::unfit(what, remedy));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a name has one row, and that a crash of the server leaves it.
+pub(super) fn check_rows(
+    table: &Table,
+    is_keyed: bool,
+    persistence: Option<&str>,
+) -> Result<(), Fault> {
+    if !is_keyed {
+        return Err(has_two_rows(table));
+    }
+    if persistence != Some("p") {
+        let shown = table.table_name();
+        let what = format!("{shown} is unlogged or temporary: a crash of the server empties it");
+        let remedy = "set it to be logged (ALTER TABLE … SET LOGGED)";
+        return Err(Fault::unfit(what, remedy));
+    }
+    Ok(())
+}
+
+/// Returns the number of digits of seconds that a type of time keeps; `None` of another type.
+fn digits(kind: &str) -> Option<u32> {
+    let rest = kind.strip_prefix("timestamp")?;
+    match rest.strip_prefix('(') {
+        Some(rest) => rest.split(')').next()?.parse().ok(),
+        None => Some(6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::address::Address;
+
+    fn checked(columns: Option<&str>, options: &str) -> Result<(), String> {
+        let url = format!("postgresql://a{options}");
+        let Ok(Address::Sql(address)) = Address::parse(&url) else {
+            panic!("{url}")
+        };
+        let table = Table::new(&address, Duration::from_secs(1));
+        check(&table, columns).map_err(|fault| fault.why)
+    }
+
+    #[test]
+    fn a_table_that_would_lie_is_refused() {
+        let with = |until: &str, by: &str| {
+            let at = "timestamp without time zone";
+            format!(
+                "name character varying(64)\nlock_until {until}\nlocked_at {at}\nlocked_by {by}"
+            )
+        };
+        let (plain, by) = ("timestamp without time zone", "character varying(255)");
+        for (columns, options, why) in [
+            (Some(with(plain, by)), "", ""),
+            (Some(with("timestamp(3) without time zone", "text")), "", ""),
+            (
+                Some(with("timestamp with time zone", by)),
+                "?time_zone=UTC",
+                "",
+            ),
+            (Some(with("timestamp with time zone", by)), "", "time_zone="),
+            (
+                Some(with("timestamp(0) without time zone", by)),
+                "",
+                "milliseconds",
+            ),
+            (Some(with("date", by)), "", "milliseconds"),
+            (
+                Some(with(plain, "character varying(100)")),
+                "",
+                "room for 100",
+            ),
+            (
+                Some(with(plain, by).replace("varying(64)", "varying(40)")),
+                "",
+                "the column name has room for 40",
+            ),
+            (
+                Some("name text\nlock_until date".to_owned()),
+                "",
+                "no column locked_at",
+            ),
+            (None, "", "relation \"shedlock\" does not exist"),
+            (
+                Some(with(plain, by)),
+                "?columns=n,lock_until,locked_at,locked_by",
+                "no column n",
+            ),
+        ] {
+            match checked(columns.as_deref(), options) {
+                Ok(()) => assert_eq!(why, "", "{columns:?}"),
+                Err(told) => assert!(!why.is_empty() && told.contains(why), "{told}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_has_two_rows_of_a_name_or_loses_them_is_refused() {
+        let Ok(Address::Sql(address)) = Address::parse("postgresql://a") else {
+            panic!("an address")
+        };
+        let table = Table::new(&address, Duration::from_secs(1));
+        let checked =
+            |is_keyed, kept| check_rows(&table, is_keyed, Some(kept)).map_err(|fault| fault.why);
+        assert_eq!(checked(true, "p"), Ok(()));
+        assert!(checked(false, "p").is_err_and(|why| why.contains("two rows")));
+        assert!(checked(true, "u").is_err_and(|why| why.contains("unlogged")));
+    }
+}

@@ -1,0 +1,270 @@
+//! A connection to a server of PostgreSQL: TLS, the login, requests, and what its errors mean.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio_postgres::error::DbError;
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+
+use super::super::dialect::Working;
+use super::super::session::{
+    Begun, CREATE, Connection, GRANT, Reply, SqlAccess, Statement, strange,
+};
+use super::meter::{CLEAR, Meter, Told};
+use crate::secret::Secret;
+use crate::store::net::dial::{Stream, boxed};
+use crate::store::net::hosts::Endpoint;
+use crate::store::net::tls::{Trust, no_tls};
+use crate::store::net::unwritten::Unwritten;
+use crate::store::{Denied, Fault, FaultKind};
+use crate::text::escape;
+
+/// The request for TLS (PostgreSQL, 55.2.10), and the answer of a server that speaks it.
+const TLS: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+const TLS_FOLLOWS: u8 = b'S';
+
+/// Bytes of a request besides its text: its type, its length, and a NUL.
+const AROUND: u64 = 6;
+
+/// The way to a login.
+const LOGIN: &str = "give the right user and password, as in postgresql://user@host and --password-file, PGPASSWORD or ~/.pgpass";
+
+/// Logs in over `stream`, with TLS if there is something to trust.
+pub(super) async fn begin(
+    stream: Box<dyn Stream>,
+    host: &Endpoint,
+    password: Option<&Secret>,
+    access: &SqlAccess,
+    broken: &watch::Sender<()>,
+) -> Result<Begun, Fault> {
+    let is_private = access.trust.is_some() || matches!(host, Endpoint::Unix(_));
+    let stream = match (host, &access.trust) {
+        (Endpoint::Tcp { host, .. }, Some(trust)) => encrypted(stream, host, trust).await?,
+        _ => stream,
+    };
+    let mut config = Config::new();
+    config
+        .user(&access.user)
+        .dbname(&access.database)
+        .application_name("rlock");
+    if let Some(password) = password {
+        config.password(password.reveal());
+    }
+    let (meter, told) = Meter::new(stream, is_private);
+    let (client, connection) = config
+        .connect_raw(meter, NoTls)
+        .await
+        .map_err(|error| of_start(&error))?;
+    let version = connection
+        .parameter("server_version")
+        .unwrap_or_default()
+        .to_owned();
+    let (ended, broken) = (Arc::clone(&told), broken.clone());
+    tokio::spawn(async move {
+        let end = connection.await;
+        ended.written.send_replace(None);
+        if end.is_err() {
+            broken.send_replace(());
+        }
+    });
+    let asked = told.written.borrow().unwrap_or_default();
+    // A session whose process was not told is none of ours.
+    let process = told.process.load(Ordering::Relaxed);
+    Ok(Begun {
+        connection: Box::new(Simple {
+            client,
+            told,
+            asked: Mutex::new(asked),
+        }),
+        version,
+        process: process.try_into().unwrap_or_default(),
+    })
+}
+
+/// Asks for TLS, and shakes hands.
+async fn encrypted(
+    mut stream: Box<dyn Stream>,
+    host: &str,
+    trust: &Trust,
+) -> Result<Box<dyn Stream>, Fault> {
+    let plain = "leave sslmode= out if that is meant";
+    let asked = async {
+        stream.write_all(&TLS).await?;
+        stream.read_u8().await
+    };
+    match asked.await {
+        Ok(TLS_FOLLOWS) => boxed(Ok(trust.handshake(host, stream, plain).await?)),
+        Ok(_) => Err(no_tls(plain)),
+        Err(error) => boxed(Err::<Box<dyn Stream>, _>(error)),
+    }
+}
+
+/// A connection that is asked by simple queries.
+struct Simple {
+    client: Client,
+    told: Arc<Told>,
+    /// Number of bytes of all requests so far.
+    asked: Mutex<u64>,
+}
+
+impl Connection for Simple {
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    fn ask<'a>(
+        &'a self,
+        text: &'a str,
+        unwritten: Option<Unwritten>,
+    ) -> Working<'a, Result<Reply, Fault>> {
+        Box::pin(self.asked(text, unwritten))
+    }
+}
+
+impl Simple {
+    async fn asked(&self, text: &str, unwritten: Option<Unwritten>) -> Result<Reply, Fault> {
+        let end = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            *asked += text.len() as u64 + AROUND;
+            *asked
+        };
+        if let Some(unwritten) = unwritten {
+            let mut written = self.told.written.subscribe();
+            tokio::spawn(async move {
+                let has = |written: &Option<u64>| written.is_none_or(|bytes| bytes >= end);
+                let _ = written.wait_for(has).await;
+                drop(unwritten);
+            });
+        }
+        let messages = self.client.simple_query(text).await;
+        let messages = messages.map_err(|error| of_request(&error))?;
+        let mut statements = vec![Statement::default()];
+        for message in messages {
+            let Some(last) = statements.last_mut() else {
+                break;
+            };
+            match message {
+                SimpleQueryMessage::Row(row) => {
+                    let cells = (0..row.len()).map(|column| row.get(column).map(str::to_owned));
+                    last.rows.push(cells.collect());
+                }
+                SimpleQueryMessage::CommandComplete(count) => {
+                    last.count = count;
+                    statements.push(Statement::default());
+                }
+                _ => {}
+            }
+        }
+        statements.pop();
+        Ok(Reply(statements))
+    }
+}
+
+/// Returns the fault of a session that was not begun.
+fn of_start(error: &tokio_postgres::Error) -> Fault {
+    if let Some(error) = error.as_db_error() {
+        return of_server(error);
+    }
+    let why = told(error);
+    if why.contains(CLEAR) {
+        return Fault::denied(
+            Denied::Login,
+            CLEAR,
+            "give sslmode=verify-full, or let the server ask for scram-sha-256",
+        );
+    }
+    if why.contains("password missing") {
+        return Fault::denied(Denied::Login, "it asks for a password", LOGIN);
+    }
+    if why.contains("authentication") || why.contains("SASL") || why.contains("scram") {
+        return Fault::denied(
+            Denied::Login,
+            format!("it asks for what rlock cannot give: {why}"),
+            "let the server's pg_hba.conf ask for scram-sha-256",
+        );
+    }
+    if error.is_closed() || is_io(error) {
+        return Fault::new(FaultKind::Unavailable, format!("cannot connect: {why}"));
+    }
+    strange()
+}
+
+/// Returns the fault of a request.
+fn of_request(error: &tokio_postgres::Error) -> Fault {
+    match error.as_db_error() {
+        Some(error) => of_server(error),
+        None if error.is_closed() || is_io(error) => Fault::new(
+            FaultKind::Unknown,
+            format!("the connection broke: {}", told(error)),
+        ),
+        None => strange(),
+    }
+}
+
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    let source = std::error::Error::source(error);
+    source.is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+}
+
+/// Returns what an error says, with its cause.
+fn told(error: &tokio_postgres::Error) -> String {
+    let text = match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    };
+    escape::short(&text)
+}
+
+/// Returns the fault of an error that the server told (PostgreSQL, Appendix A).
+fn of_server(error: &DbError) -> Fault {
+    of_code(error.code().code(), error.message())
+}
+
+fn of_code(code: &str, message: &str) -> Fault {
+    let why = format!("{} ({})", escape::short(message), escape::text(code));
+    match code {
+        "28000" | "28P01" => Fault::denied(Denied::Login, why, LOGIN),
+        "42501" => Fault::denied(Denied::Key, why, GRANT),
+        "42P01" | "42703" | "3F000" => Fault::unfit(why, CREATE),
+        "3D000" => Fault::unfit(why, "name the database, as in postgresql://host/db"),
+        "22P05" => Fault::unfit(
+            why,
+            "leave the character out of the names, the command and --note, or use a database in UTF8",
+        ),
+        "55P03" => Fault::new(FaultKind::Unavailable, why)
+            .with_remedy("see which transaction has locked the row (pg_stat_activity)"),
+        "40P01" | "40001" | "57014" | "57P03" | "25006" => Fault::new(FaultKind::Unavailable, why),
+        _ if code.starts_with("53") => Fault::new(FaultKind::Unavailable, why),
+        _ if code.starts_with("57P") || code.starts_with("08") => {
+            Fault::new(FaultKind::Unknown, why)
+        }
+        _ => Fault::unfit(why, "see the server's log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_of_a_server_has_its_kind() {
+        use FaultKind::{Refused, Unavailable, Unfit, Unknown};
+        for (code, kind) in [
+            ("28P01", Refused),
+            ("42501", Refused),
+            ("42P01", Unfit),
+            ("3D000", Unfit),
+            ("22001", Unfit),
+            ("55P03", Unavailable),
+            ("40P01", Unavailable),
+            ("53300", Unavailable),
+            ("25006", Unavailable),
+            ("57P01", Unknown),
+            ("08006", Unknown),
+        ] {
+            assert_eq!(of_code(code, "told").kind, kind, "{code}");
+        }
+    }
+}
