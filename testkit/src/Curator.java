@@ -7,6 +7,8 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
+import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.retry.RetryOneTime;
 
@@ -40,22 +42,43 @@ public class Curator {
         System.exit(0);
     }
 
+    /** Something that is taken, and gives what gives it back. */
+    interface Taking {
+        AutoCloseable take() throws Exception;
+    }
+
+    static Taking of(InterProcessLock lock) {
+        return () -> {
+            lock.acquire();
+            return lock::release;
+        };
+    }
+
     /** Takes the lock in a thread of its own, which alone may give it back. */
     static void take(CuratorFramework client, String name, String kind, String path,
             Map<String, Runnable> ends) {
-        InterProcessLock lock = switch (kind) {
-            case "Mutex" -> new InterProcessMutex(client, path);
-            case "Read" -> new InterProcessReadWriteLock(client, path).readLock();
-            default -> new InterProcessReadWriteLock(client, path).writeLock();
+        Taking lock = switch (kind) {
+            case "Mutex" -> of(new InterProcessMutex(client, path));
+            case "Read" -> of(new InterProcessReadWriteLock(client, path).readLock());
+            case "Write" -> of(new InterProcessReadWriteLock(client, path).writeLock());
+            default -> {
+                int slots = Integer.parseInt(kind.substring("Slots".length()));
+                InterProcessSemaphoreV2 semaphore =
+                        new InterProcessSemaphoreV2(client, path, slots);
+                yield () -> {
+                    Lease lease = semaphore.acquire();
+                    return () -> semaphore.returnLease(lease);
+                };
+            }
         };
         java.util.concurrent.Semaphore end = new java.util.concurrent.Semaphore(0);
         ends.put(name, end::release);
         Thread thread = new Thread(() -> {
             try {
-                lock.acquire();
+                AutoCloseable taken = lock.take();
                 System.out.println("held " + name);
                 end.acquire();
-                lock.release();
+                taken.close();
                 System.out.println("released " + name);
             } catch (Exception error) {
                 System.out.println("failed " + error);

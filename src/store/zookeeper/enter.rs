@@ -2,11 +2,12 @@
 
 use super::ensemble::{Attached, Attachment, lease_end, must_last};
 use super::jute::{ANY_VERSION, Kind, Operation, Request, error};
-use super::line::{self, Line};
-use super::path::{LockPath, name_of};
-use super::place::{Keeper, Place, TRIES, list};
+use super::line;
+use super::path::LockPath;
+use super::place::{Keeper, Place, TRIES, list, listed, lists};
 use super::second::Second;
 use super::supersede::Superseding;
+use super::view::{Before, MUTEX, View};
 use super::wire::Wire;
 use super::{refused, visit};
 use crate::clock;
@@ -15,6 +16,7 @@ use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::ServerInfo;
+use crate::lock::mode::Mode;
 use crate::lock::queue::QueuePosition;
 use crate::store::{Answer, Claim, Fault, FaultKind, Vote};
 
@@ -23,11 +25,12 @@ impl Keeper {
     pub(super) async fn enter(&mut self, claim: &Claim) -> Result<Answer, Fault> {
         self.must_last_parked(claim.term.hold_at_least()).await?;
         self.entering = Some(claim.token);
-        let all = Request::Children(self.path.as_str().to_owned());
+        let mode = claim.details.mode;
+        let with_lists = |creation| [vec![creation], lists(&self.path, mode)].concat();
         // Another process attaches to the session of a lock that no process keeps. It must know the
         // password, which the server tells first.
         let is_kept = claim.details.kept;
-        let requests = [creation(&self.path, claim, &[]), all.clone()];
+        let requests = with_lists(creation(&self.path, claim, &[]));
         let attachment = Attachment {
             session: None,
             timeout: claim.term.ttl(),
@@ -47,8 +50,7 @@ impl Keeper {
         let requests = if is_kept {
             requests
         } else {
-            let creation = creation(&self.path, claim, &session.password);
-            let requests = [creation, all.clone()];
+            let requests = with_lists(creation(&self.path, claim, &session.password));
             xids = requests.iter().map(|request| wire.queue(request)).collect();
             requests
         };
@@ -60,34 +62,31 @@ impl Keeper {
                 Err(error::NO_NODE) if tries.next().is_some() => {}
                 Err(code) => return Err(refused(code)),
             }
-            make_containers(wire, &self.path).await?;
+            make_containers(wire, &self.path, mode).await?;
             xids = requests.iter().map(|request| wire.queue(request)).collect();
         };
-        let own: Vec<String> = created.iter().map(|path| name_of(path)).collect();
-        let mut children = list(wire, xids[1]).await?;
-        let is_left_over = |name: &String| {
-            Line::of(std::slice::from_ref(name))
-                .place(claim.token)
-                .is_some()
-                && !own.contains(name)
-        };
-        let left: Vec<String> = children
-            .iter()
-            .filter(|name| is_left_over(name))
-            .cloned()
-            .collect();
+        let name_of = |path: &String| self.path.name_of(path);
+        let own: Vec<String> = created.iter().map(name_of).collect();
+        if line::is_used_up(&own) {
+            return Err(used_up());
+        }
+        let mut names = listed(wire, &xids[1..]).await?.map_err(refused)?;
+        let token = claim.token.to_string();
+        let is_left_over = |name: &&String| name.contains(&token) && !own.contains(*name);
+        let left: Vec<String> = names.iter().filter(is_left_over).cloned().collect();
         if !left.is_empty() {
             let delete = |name: &String| Operation::Delete(self.path.child(name), ANY_VERSION);
             wire.queue(&Request::Multi(left.iter().map(delete).collect()));
-            let xid = wire.queue(&all);
-            children = list(wire, xid).await?;
+            names = list(wire, &self.path, mode).await?;
         }
         let fence = u64::try_from(zxid).ok().and_then(Fence::new);
         let until = lease_end(claim.term, wire.begun, session.timeout);
         let place = Place {
             token: claim.token,
+            mode,
             session,
             own,
+            index: 0,
             fence: fence.ok_or_else(|| {
                 Fault::new(
                     FaultKind::Unfit,
@@ -99,21 +98,21 @@ impl Keeper {
             superseding: Superseding::of(claim),
             is_broken: false,
         };
-        let line = place.line(&children);
+        let view = place.view(&names);
         self.place = Some(place);
         self.wire = self.open.take();
         (self.entering, self.gone) = (None, None);
-        self.judge(claim, line, until).await
+        self.judge(claim, view, until).await
     }
 
-    /// Returns the answer to `claim`, whose place stands in `line` until then.
+    /// Returns the answer to `claim`, whose place stands until then, and sees this.
     pub(super) async fn judge(
         &mut self,
         claim: &Claim,
-        mut line: Line,
+        mut view: View,
         until: Instant,
     ) -> Result<Answer, Fault> {
-        if let Some(newer) = self.supersede(claim, &line).await? {
+        if let Some(newer) = self.supersede(claim, &view).await? {
             self.forget(Revoked::Missing);
             return Ok(Vote::Blocked(Blocker::Newer(Some(Box::new(newer)))).into());
         }
@@ -121,45 +120,69 @@ impl Keeper {
             let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
                 break;
             };
-            let Some(at) = line.place(claim.token) else {
+            let Some(at) = view.line.place(claim.token) else {
                 self.forget(Revoked::Missing);
                 break;
             };
             let position = claim.ticket.as_ref().map(|_| QueuePosition {
-                rank: u32::try_from(at.saturating_sub(line.holders())).ok(),
+                rank: u32::try_from(view.rank(claim.token)).ok(),
                 now: 0,
                 refused: None,
             });
-            let Some(before) = line.before(at) else {
-                (place.is_held, place.is_told) = (true, true);
-                let vote = Vote::Granted {
-                    until,
-                    fence: place.fence,
-                    index: 0,
-                };
-                return Ok(Answer {
-                    vote,
-                    server: ServerInfo::None,
-                    position,
-                });
+            // A run inside a holder's goes with that one.
+            let is_inside = view.is_held_by(&claim.outer);
+            let before = match view.before(at) {
+                None if !is_inside => {
+                    (place.is_held, place.is_told) = (true, true);
+                    let vote = Vote::Granted {
+                        until,
+                        fence: place.fence,
+                        index: place.index,
+                    };
+                    return Ok(Answer {
+                        vote,
+                        server: ServerInfo::None,
+                        position,
+                    });
+                }
+                Some(Before::NoLease) if !is_inside => {
+                    view = self.make_lease(claim, &view).await?;
+                    continue;
+                }
+                before => before,
             };
-            let before = before.last_before(&line.0[at]);
-            let watched = Request::Data(self.path.child(before), claim.ticket.is_some());
-            let watched = wire.queue(&watched);
-            let is_there = wire.reply(watched).await?.header.error == 0;
-            let blocker = visit::blocker(wire, &self.path, &line, &claim.outer).await?;
-            let Some(blocker) = blocker.filter(|_| is_there) else {
-                let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
-                line = place.line(&list(wire, xid).await?);
+            let is_waiting = claim.ticket.is_some();
+            // The mutex is left within a moment if a slot is free.
+            let is_passing = !is_waiting
+                && matches!(before, Some(Before::Mutex(_)))
+                && view.has_free_slot(place.mode);
+            let stands = match before {
+                Some(before) => {
+                    let is_watched = is_waiting || is_passing;
+                    before.stands(wire, &self.path, is_watched).await? || is_inside
+                }
+                None => is_inside,
+            };
+            if stands && is_passing && !is_inside {
+                let patience = clock::now() + self.ensemble.limit() / 3;
+                if let Some(changed) = clock::until(patience, wire.changed()).await {
+                    changed?;
+                    view = place.view(&list(wire, &self.path, place.mode).await?);
+                    continue;
+                }
+            }
+            let blocker = visit::blocker(wire, &self.path, &view, &claim.outer).await?;
+            let Some(blocker) = blocker.filter(|_| stands) else {
+                view = place.view(&list(wire, &self.path, place.mode).await?);
                 continue;
             };
             self.due = clock::now() + place.session.timeout / 3;
             place.is_told = false;
-            if claim.ticket.is_none() {
+            if is_waiting {
+                self.set_wakes(true);
+            } else {
                 self.forget(Revoked::Missing);
                 self.gone = None;
-            } else {
-                self.set_wakes(true);
             }
             return Ok(Answer {
                 vote: Vote::Blocked(blocker),
@@ -174,7 +197,11 @@ impl Keeper {
 /// Returns the request that makes the entries of `claim`. The first has what others are told of the
 /// holder, and the second what they are told of the waiter, and the session's password.
 fn creation(path: &LockPath, claim: &Claim, password: &[u8]) -> Request {
-    let names = line::names(claim.token, claim.details.mode);
+    let mode = claim.details.mode;
+    let mut names = line::names(claim.token, mode);
+    if mode.number().is_some() {
+        names.push(format!("{MUTEX}/{}", line::name_in_mutex(claim.token)));
+    }
     let mut data = vec![
         claim.details.value(claim.token),
         Second::of(claim, password).to_string(),
@@ -190,12 +217,16 @@ fn creation(path: &LockPath, claim: &Claim, password: &[u8]) -> Request {
     Request::Multi(names.iter().zip(data).map(create).collect())
 }
 
-/// Makes the lock's znode and all above it.
-async fn make_containers(wire: &mut Wire, path: &LockPath) -> Result<(), Fault> {
-    let container = |prefix: &str| Request::Container(prefix.to_owned());
-    let xids: Vec<i32> = path
-        .prefixes()
-        .map(|prefix| wire.queue(&container(prefix)))
+/// Makes the znodes of the entries and all above them.
+pub(super) async fn make_containers(
+    wire: &mut Wire,
+    path: &LockPath,
+    mode: Mode,
+) -> Result<(), Fault> {
+    let above = path.prefixes().map(str::to_owned);
+    let all = above.chain(path.znodes(mode).into_iter().skip(1));
+    let xids: Vec<i32> = all
+        .map(|znode| wire.queue(&Request::Container(znode)))
         .collect();
     for xid in xids {
         match wire.reply(xid).await?.header.error {
@@ -204,4 +235,12 @@ async fn make_containers(wire: &mut Wire, path: &LockPath) -> Result<(), Fault> 
         }
     }
     Ok(())
+}
+
+/// The fault of entries whose numbers are no order any more.
+pub(super) fn used_up() -> Fault {
+    Fault::unfit(
+        "the lock's znode has numbered 2147483647 entries, and counts no further",
+        "delete it once no client uses it, or give another name",
+    )
 }

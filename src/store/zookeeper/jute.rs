@@ -52,8 +52,8 @@ pub(super) enum Operation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Request {
     Multi(Vec<Operation>),
-    /// The names of a znode's children.
-    Children(String),
+    /// The names of a znode's children; `true`: their next change is told.
+    Children(String, bool),
     /// A znode's data; `true`: its next change is told.
     Data(String, bool),
     /// A znode that the server deletes some time after its last child.
@@ -164,7 +164,7 @@ impl Request {
     pub(super) fn frame(&self, next: i32) -> (i32, Vec<u8>) {
         let (xid, code) = match self {
             Self::Multi(_) => (next, code::MULTI),
-            Self::Children(_) => (next, code::GET_CHILDREN),
+            Self::Children(..) => (next, code::GET_CHILDREN),
             Self::Data(..) => (next, code::GET_DATA),
             Self::Container(_) => (next, code::CREATE_CONTAINER),
             Self::Ping => (XID_OF_PING, code::PING),
@@ -181,8 +181,9 @@ impl Request {
                 }
                 frame.part_header(code::ERROR, true);
             }
-            Self::Children(path) => frame.path(path, false),
-            Self::Data(path, is_watched) => frame.path(path, *is_watched),
+            Self::Children(path, is_watched) | Self::Data(path, is_watched) => {
+                frame.path(path, *is_watched);
+            }
             Self::Container(path) => frame.create(path, &[], Kind::Container),
             Self::Login(login) => {
                 frame.int(0);
@@ -422,7 +423,7 @@ mod tests {
 
     #[test]
     fn requests_are_those_of_the_protocol() {
-        let (xid, frame) = Request::Children("/a".to_owned()).frame(7);
+        let (xid, frame) = Request::Children("/a".to_owned(), false).frame(7);
         assert_eq!(xid, 7);
         assert_eq!(
             frame,

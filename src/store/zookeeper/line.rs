@@ -4,7 +4,8 @@
 //!    other children are of no account: they may be locks themselves.
 //! 2. The numbers are the order. Entries of one token are one party. An rlock has an entry of each
 //!    stem of its kind, made in one transaction: each other client finds one of its own.
-//! 3. A writer is kept out by each party ahead, and a reader by each writer ahead.
+//! 3. A party is kept out by each party ahead that does not share the lock with it: readers share it,
+//!    and so do slots of one number. To other clients slots are a writer. Their own entry comes last.
 
 use std::collections::HashMap;
 
@@ -16,6 +17,12 @@ const OF_WRITERS: [&str; 3] = ["lock-", "__WRIT__", "__lock__"];
 
 /// The stems of a reader: Curator's and kazoo's read lock.
 const OF_READERS: [&str; 2] = ["__READ__", "__rlock__"];
+
+/// The stem of slots, before their number.
+const OF_SLOTS: &str = "slots-";
+
+/// The stem of a lease of Curator's semaphore (`InterProcessSemaphoreV2.java`).
+const OF_LEASES: &str = "lease-";
 
 /// Least number of digits behind a stem (`%010d`).
 const DIGITS: usize = 10;
@@ -30,7 +37,21 @@ pub(super) fn names(token: Token, mode: Mode) -> Vec<String> {
         Mode::Exclusive | Mode::Slots(_) => &OF_WRITERS,
     };
     let name = |stem: &&str| format!("{PREFIX}{token}-{stem}");
-    stems.iter().map(name).collect()
+    let slots = mode
+        .number()
+        .map(|slots| format!("{PREFIX}{token}-{OF_SLOTS}{slots}-"));
+    stems.iter().map(name).chain(slots).collect()
+}
+
+/// Returns the name of the entry that a party of slots creates in the line of the semaphore's mutex,
+/// without its number.
+pub(super) fn name_in_mutex(token: Token) -> String {
+    format!("{PREFIX}{token}-{}", OF_WRITERS[0])
+}
+
+/// Returns the name of a lease, without its number.
+pub(super) fn name_of_lease(token: Token) -> String {
+    format!("{PREFIX}{token}-{OF_LEASES}")
 }
 
 /// Whether the name of a lock would be taken for an entry.
@@ -38,20 +59,62 @@ pub(super) fn is_entry(name: &str) -> bool {
     read(name).is_some()
 }
 
-/// Reads the name of an entry: its party, whether it is a writer's, and its number.
-fn read(name: &str) -> Option<(&str, bool, i64)> {
-    let writers = OF_WRITERS.iter().map(|stem| (stem, true));
-    let readers = OF_READERS.iter().map(|stem| (stem, false));
-    writers.chain(readers).find_map(|(stem, is_writer)| {
-        let at = name.rfind(stem)?;
-        let (party, number) = (&name[..at], &name[at + stem.len()..]);
-        let digits = number.strip_prefix('-').unwrap_or(number);
-        let is_number = number.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let number = number.parse().ok().filter(|_| is_number)?;
-        // Without a prefix of its own an entry is a party by its whole name.
-        let party = if party.is_empty() { name } else { party };
-        Some((party, is_writer, number))
+/// Whether this is the name of a lease.
+pub(super) fn is_lease(name: &str) -> bool {
+    read_lease(name).is_some()
+}
+
+/// Reads the name of an entry: its party, its kind as far as it tells one, and its number.
+fn read(name: &str) -> Option<(&str, Mode, i64)> {
+    let writers = OF_WRITERS.iter().map(|stem| (stem, Mode::Exclusive));
+    let readers = OF_READERS.iter().map(|stem| (stem, Mode::Shared));
+    let plain = writers.chain(readers).find_map(|(stem, mode)| {
+        let (party, number) = split(name, stem)?;
+        Some((party, mode, read_number(number)?))
+    });
+    plain.or_else(|| {
+        let (party, rest) = split(name, OF_SLOTS)?;
+        let (slots, number) = rest.split_once('-')?;
+        Some((
+            party,
+            Mode::slots(slots.parse().ok()?)?,
+            read_number(number)?,
+        ))
     })
+}
+
+/// Reads the name of a lease likewise.
+fn read_lease(name: &str) -> Option<(&str, Mode, i64)> {
+    let (party, number) = split(name, OF_LEASES)?;
+    Some((party, Mode::Shared, read_number(number)?))
+}
+
+/// Splits a name at its last `stem`. Without a prefix of its own an entry is a party by its whole name.
+fn split<'n>(name: &'n str, stem: &str) -> Option<(&'n str, &'n str)> {
+    let at = name.rfind(stem)?;
+    let party = if at == 0 { name } else { &name[..at] };
+    Some((party, &name[at + stem.len()..]))
+}
+
+fn read_number(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_number = text.len() >= DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
+/// Returns the part of an entry's name behind the last slash: entries of the znodes below the lock's
+/// have their znode's name before it.
+fn last_part(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// Whether the numbers of a znode's entries have come to their end. They are signed: behind
+/// 2147483647 comes it again, or -2147483648, so they are the order no more (`PrepRequestProcessor`).
+pub(super) fn is_used_up(own: &[String]) -> bool {
+    let number = |name: &String| read(last_part(name)).map(|(.., number)| number);
+    own.iter()
+        .filter_map(number)
+        .any(|number| !(0..i64::from(i32::MAX)).contains(&number))
 }
 
 /// The entries of one client.
@@ -61,8 +124,8 @@ pub(super) struct Party {
     pub(super) entries: Vec<String>,
     /// Its token, if it may be an rlock's. Curator's entries have one too.
     pub(super) token: Option<Token>,
-    is_writer: bool,
-    number: i64,
+    pub(super) mode: Mode,
+    pub(super) number: i64,
 }
 
 impl Party {
@@ -78,8 +141,9 @@ impl Party {
 
     /// The last entry ahead of `other`, which watches it.
     pub(super) fn last_before(&self, other: &Self) -> &str {
-        let is_ahead =
-            |name: &&String| read(name).is_some_and(|(_, _, number)| number < other.number);
+        let is_ahead = |name: &&String| {
+            read(last_part(name)).is_some_and(|(.., number)| number < other.number)
+        };
         self.entries
             .iter()
             .rfind(is_ahead)
@@ -88,12 +152,13 @@ impl Party {
 
     /// Whether it has the form of an rlock's: an entry of each stem.
     pub(super) fn is_rlocks(&self) -> bool {
-        let stems = if self.is_writer {
-            OF_WRITERS.len()
-        } else {
-            OF_READERS.len()
-        };
-        self.token.is_some() && self.entries.len() == stems
+        let count = self.token.map(|token| names(token, self.mode).len());
+        count == Some(self.entries.len())
+    }
+
+    /// Whether it may have the lock beside `other`.
+    fn shares_with(&self, other: &Self) -> bool {
+        self.mode == other.mode && self.mode.has_members()
     }
 }
 
@@ -102,20 +167,32 @@ impl Party {
 pub(super) struct Line(pub(super) Vec<Party>);
 
 impl Line {
-    /// Reads the names of a lock's children.
-    pub(super) fn of(children: &[String]) -> Self {
+    /// Reads the names of a znode's children.
+    pub(super) fn of<'n>(children: impl IntoIterator<Item = &'n String>) -> Self {
+        Self::with(children, read)
+    }
+
+    /// Reads the names of leases.
+    pub(super) fn of_leases<'n>(children: impl IntoIterator<Item = &'n String>) -> Self {
+        Self::with(children, read_lease)
+    }
+
+    fn with<'n>(
+        children: impl IntoIterator<Item = &'n String>,
+        read: impl Fn(&str) -> Option<(&str, Mode, i64)>,
+    ) -> Self {
         let mut entries: Vec<_> = children
-            .iter()
-            .filter_map(|name| Some((name, read(name)?)))
+            .into_iter()
+            .filter_map(|name| Some((name, read(last_part(name))?)))
             .collect();
         entries.sort_by_key(|(name, (_, _, number))| (*number, *name));
         let (mut parties, mut places) = (Vec::<Party>::new(), HashMap::new());
-        for (name, (key, is_writer, number)) in entries {
+        for (name, (key, mode, number)) in entries {
             // A token is its party's own; a party that came twice stands where it came first.
             let place = *places.entry(key).or_insert(parties.len());
             if let Some(party) = parties.get_mut(place) {
                 party.entries.push(name.clone());
-                party.is_writer |= is_writer;
+                party.mode = stricter(party.mode, mode);
                 continue;
             }
             let token = key
@@ -124,27 +201,12 @@ impl Line {
             let party = Party {
                 entries: vec![name.clone()],
                 token: token.and_then(|token| token.parse().ok()),
-                is_writer,
+                mode,
                 number,
             };
             parties.push(party);
         }
         Self(parties)
-    }
-
-    /// Reads the line as the party of `token` does, whose entries are `own`. Others with its token are
-    /// of an attempt whose answer was lost. They are no place of its own, since they end with another
-    /// session.
-    pub(super) fn seen_by(token: Token, own: &[String], children: &[String]) -> Self {
-        let token = token.to_string();
-        let is_of_it = |name: &&String| !name.contains(&token) || own.contains(*name);
-        Self::of(
-            &children
-                .iter()
-                .filter(is_of_it)
-                .cloned()
-                .collect::<Vec<_>>(),
-        )
     }
 
     /// Returns the place of the party of `token`.
@@ -155,10 +217,10 @@ impl Line {
     /// Returns the party that keeps out the one at `place`: the last of several. `None` if that is
     /// the lock, or one of those that are it together.
     pub(super) fn before(&self, place: usize) -> Option<&Party> {
-        let is_writer = self.0[place].is_writer;
+        let party = &self.0[place];
         self.0[..place]
             .iter()
-            .rfind(|ahead| is_writer || ahead.is_writer)
+            .rfind(|ahead| !ahead.shares_with(party))
     }
 
     /// Number of parties that are the lock.
@@ -167,9 +229,18 @@ impl Line {
         (0..self.0.len()).take_while(is_holder).count()
     }
 
-    /// Whether the holders share the lock.
-    pub(super) fn is_shared(&self) -> bool {
-        self.0.first().is_some_and(|first| !first.is_writer)
+    /// Returns the kind of the lock that is held.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.0.first().map(|first| first.mode)
+    }
+}
+
+/// Returns the kind of a party that has entries of both kinds. Slots have entries of writers too.
+fn stricter(one: Mode, other: Mode) -> Mode {
+    match (one, other) {
+        (Mode::Slots(slots), _) | (_, Mode::Slots(slots)) => Mode::Slots(slots),
+        (Mode::Shared, Mode::Shared) => Mode::Shared,
+        _ => Mode::Exclusive,
     }
 }
 
@@ -198,18 +269,22 @@ mod tests {
 
     #[test]
     fn entries_of_all_clients_are_read_and_other_children_are_not() {
-        for (name, is_writer) in [
-            (format!("{CURATOR}lock-0000000001"), true),
-            (format!("{CURATOR}__WRIT__0000000001"), true),
-            (format!("{CURATOR}__READ__0000000001"), false),
-            (format!("{KAZOO}__lock__0000000001"), true),
-            (format!("{KAZOO}__rlock__0000000001"), false),
-            ("lock-0000000001".to_owned(), true),
-            ("lock--2147483648".to_owned(), true),
+        let (writer, reader) = (Mode::Exclusive, Mode::Shared);
+        for (name, mode) in [
+            (format!("{CURATOR}lock-0000000001"), writer),
+            (format!("{CURATOR}__WRIT__0000000001"), writer),
+            (format!("{CURATOR}__READ__0000000001"), reader),
+            (format!("{KAZOO}__lock__0000000001"), writer),
+            (format!("{KAZOO}__rlock__0000000001"), reader),
+            (format!("{CURATOR}slots-12-0000000001"), Mode::Slots(12)),
+            (format!("{CURATOR}slots-2--2147483648"), Mode::Slots(2)),
+            ("lock-0000000001".to_owned(), writer),
+            ("lock--2147483648".to_owned(), writer),
         ] {
-            let read = read(&name).map(|(_, is_writer, _)| is_writer);
-            assert_eq!(read, Some(is_writer), "{name}");
+            let read = read(&name).map(|(_, mode, _)| mode);
+            assert_eq!(read, Some(mode), "{name}");
         }
+        assert!(is_lease(&format!("{CURATOR}lease-0000000001")) && !is_lease("lease-1"));
         for name in [
             "lock",
             "lock-",
@@ -217,6 +292,9 @@ mod tests {
             "locks",
             "leases",
             "lock-00000000x1",
+            "slots-2-1",
+            "slots-0000000001",
+            "lease-0000000001",
             "job",
         ] {
             assert!(!is_entry(name), "{name}");
@@ -235,7 +313,7 @@ mod tests {
         names.reverse();
         let line = line(&names);
         assert_eq!((line.0.len(), line.holders()), (4, 2));
-        assert!(line.is_shared());
+        assert_eq!(line.mode(), Some(Mode::Shared));
         let before = |token| {
             let place = line.place(token).unwrap();
             line.before(place)
@@ -252,15 +330,40 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_an_attempt_that_was_lost_are_no_place_of_ours() {
+    fn slots_of_one_number_are_beside_each_other_and_keep_all_others_out() {
+        let [first, second, third, late] = [(); 4].map(|()| Token::fresh());
+        let mut names = rlock(first, Mode::Slots(3), 0);
+        names.extend(rlock(second, Mode::Slots(3), 4));
+        names.extend(rlock(third, Mode::Slots(2), 8));
+        names.extend(rlock(late, Mode::Slots(3), 12));
+        let line = line(&names);
+        assert_eq!((line.holders(), line.mode()), (2, Some(Mode::Slots(3))));
+        assert!(line.0.iter().all(Party::is_rlocks));
+        let before = |token| {
+            let before = line.before(line.place(token).unwrap());
+            before.and_then(|party| party.token)
+        };
+        assert_eq!([first, second].map(before), [None, None]);
+        assert_eq!([third, late].map(before), [Some(second), Some(third)]);
+    }
+
+    #[test]
+    fn numbers_at_their_end_are_no_order() {
+        let used = |number: &str| is_used_up(&[format!("locks/{CURATOR}lock-{number}")]);
+        assert!(!used("0000000000") && !used("2147483646"));
+        assert!(used("2147483647") && used("-2147483648"));
+        // A client that has such a number thinks that it is the first.
+        let names =
+            ["0000000007", "-2147483648"].map(|number| format!("{CURATOR}{number}-lock-{number}"));
+        assert_eq!(line(&names).0[0].number, i64::from(i32::MIN));
+    }
+
+    #[test]
+    fn an_attempt_that_was_lost_is_waited_for_by_its_last_entry_ahead() {
         let [ours, other] = [(); 2].map(|()| Token::fresh());
-        let own = rlock(ours, Mode::Exclusive, 6);
         let mut names = rlock(ours, Mode::Exclusive, 0);
         names.extend(rlock(other, Mode::Exclusive, 3));
-        names.extend(own.clone());
-        let line = Line::seen_by(ours, &own, &names);
-        assert_eq!((line.place(ours), line.place(other)), (Some(1), Some(0)));
-        // The other one waits for the last entry ahead of its own.
+        names.extend(rlock(ours, Mode::Exclusive, 6));
         let line = Line::of(&names);
         let place = line.place(other).unwrap();
         let before = line.before(place).unwrap().last_before(&line.0[place]);

@@ -14,6 +14,7 @@ use super::jute::{Request, error};
 use super::line;
 use super::path::is_reserved;
 use super::refused;
+use super::view::{LEASES, MUTEX};
 use crate::clock;
 use crate::lock::key::Key;
 use crate::store::{Fault, FaultKind, Page, Pages};
@@ -83,7 +84,7 @@ impl Walk {
             Some(visit) => visit,
             none => none.insert(self.ensemble.visit(&[]).await?.0),
         };
-        let ask = |(name, _): &(String, usize)| Request::Children(znode(&self.chroot, name));
+        let ask = |(name, _): &(String, usize)| Request::Children(znode(&self.chroot, name), false);
         let xids: Vec<i32> = next
             .iter()
             .map(|znode| visit.0.queue(&ask(znode)))
@@ -95,16 +96,19 @@ impl Walk {
                 Err(error::NO_NODE | error::NO_AUTH) => continue,
                 Err(code) => return Err(refused(code)),
             };
-            let has_line = children.iter().any(|child| line::is_entry(child));
-            if has_line && name.starts_with(&self.wanted) {
-                keys.extend(Key::new("", &format!("{}{name}", self.lead)));
+            if let Some(lock) = lock_of(&name, &children)
+                && lock.starts_with(&self.wanted)
+            {
+                keys.extend(Key::new("", &format!("{}{lock}", self.lead)));
             }
             found.push((name, depth, children));
         }
         for (name, depth, children) in found {
             if depth < DEEPEST {
                 let below = |child: &String| Some((self.below(&name, child)?, depth + 1));
-                let below: Vec<_> = children.iter().filter_map(below).collect();
+                let is_semaphore = children.iter().any(|child| child == LEASES);
+                let is_other = |child: &&String| !(is_semaphore && *child == MUTEX);
+                let below: Vec<_> = children.iter().filter(is_other).filter_map(below).collect();
                 self.left.extend(below);
             }
         }
@@ -123,6 +127,18 @@ impl Walk {
         let is_own = self.chroot.is_empty() && is_reserved(&name);
         (is_wanted && !is_own && !line::is_entry(child)).then_some(name)
     }
+}
+
+/// Returns the lock that has these children, or of whose semaphore they are the leases.
+fn lock_of<'n>(name: &'n str, children: &[String]) -> Option<&'n str> {
+    if children.iter().any(|child| line::is_entry(child)) {
+        return Some(name);
+    }
+    let lock = name.strip_suffix(LEASES)?.strip_suffix('/')?;
+    children
+        .iter()
+        .any(|child| line::is_lease(child))
+        .then_some(lock)
 }
 
 /// Returns the path of the znode of this name.
@@ -170,6 +186,12 @@ mod tests {
         let some = walk("", "a/b");
         assert!(some.below("", "a").is_some() && some.below("a", "bc").is_some());
         assert_eq!(some.below("a", "c"), None);
+        let children = |name: &str| [format!("x-{name}-0000000001")];
+        assert_eq!(lock_of("a/b", &children("lock")), Some("a/b"));
+        assert_eq!(lock_of("a/leases", &children("lease")), Some("a"));
+        assert_eq!(lock_of("a/leases", &children("lock")), Some("a/leases"));
+        assert_eq!(lock_of("a/b", &children("lease")), None);
+        assert_eq!(lock_of("leases", &children("lease")), None);
         assert_eq!(znode("", ""), "/");
         assert_eq!(znode("/x", ""), "/x");
         assert_eq!(znode("", "a/b"), "/a/b");

@@ -5,7 +5,9 @@
 //! 2. Each lock has a session of its own, over one connection (`wire`) to one server of the ensemble
 //!    (`ensemble`). `enter` begins it, `place` keeps and proves it, `wait` listens, `release` ends it,
 //!    and `remains` leaves something behind.
-//! 3. `visit` looks at a lock, and changes entries of other clients. `listing` finds the locks.
+//! 3. Runs with slots stand in that line too, and share the leases of Curator's semaphore (`view`,
+//!    `slots`).
+//! 4. `visit` looks at a lock, and changes entries of other clients. `listing` finds the locks.
 //!
 //! An answered ping proves nothing: a follower that is cut off from its leader answers pings. So a
 //! tenure counts from an exchange that the leader took part in (docs/zookeeper.md, The lease).
@@ -23,7 +25,9 @@ mod place;
 mod release;
 mod remains;
 mod second;
+mod slots;
 mod supersede;
+mod view;
 mod visit;
 mod wait;
 mod wire;
@@ -58,10 +62,6 @@ use crate::text::duration;
 
 /// The features that ZooKeeper lacks, so far.
 pub const LACKING: Lacking = &[
-    (
-        Feature::Slots,
-        "needs Redis or local: slots in ZooKeeper are not built yet",
-    ),
     (
         Feature::TimeLeft,
         "needs Redis or etcd: ZooKeeper does not tell how long a session has; use renew",

@@ -1,7 +1,9 @@
 //! The path of a lock: the chroot, a slash, and the lock's name less one leading slash.
 
 use super::line;
+use super::view::{LEASES, MUTEX};
 use crate::lock::key::Key;
+use crate::lock::mode::Mode;
 
 /// The znode below which ZooKeeper keeps its own.
 const RESERVED: &str = "zookeeper";
@@ -34,13 +36,19 @@ impl LockPath {
         Ok(Self { lock, mark })
     }
 
-    pub(super) fn as_str(&self) -> &str {
-        &self.lock
-    }
-
     /// Returns the path of the znode that tells the last success.
     pub(super) fn mark(&self) -> &str {
         &self.mark
+    }
+
+    /// Returns the paths of the znodes in which the entries of a claim are: the lock's, and with slots
+    /// those of the semaphore, the mutex first.
+    pub(super) fn znodes(&self, mode: Mode) -> Vec<String> {
+        let mut all = vec![self.lock.clone()];
+        if mode.number().is_some() {
+            all.extend([MUTEX, LEASES].map(|znode| self.child(znode)));
+        }
+        all
     }
 
     /// Returns the path of an entry.
@@ -48,16 +56,17 @@ impl LockPath {
         format!("{}/{name}", self.lock)
     }
 
+    /// Returns the name of the entry whose path this is, as it was to [`LockPath::child`].
+    pub(super) fn name_of(&self, path: &str) -> String {
+        let name = path.strip_prefix(&self.lock).unwrap_or(path);
+        name.trim_start_matches('/').to_owned()
+    }
+
     /// Returns the paths of the znode and of all above it, the highest first.
     pub(super) fn prefixes(&self) -> impl Iterator<Item = &str> {
         let ends = self.lock.match_indices('/').map(|(at, _)| at).skip(1);
         ends.chain([self.lock.len()]).map(|end| &self.lock[..end])
     }
-}
-
-/// Returns the name of the entry whose path this is.
-pub(super) fn name_of(path: &str) -> String {
-    path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 /// Checks an absolute path by the rules of `PathUtils.java`, and that no client would take a part
@@ -106,7 +115,12 @@ mod tests {
             path.prefixes().collect::<Vec<_>>(),
             ["/a", "/a/b", "/a/b/c"]
         );
-        assert_eq!(name_of(&path.child("x")), "x");
+        for name in ["x", "locks/x"] {
+            assert_eq!(path.name_of(&path.child(name)), name);
+        }
+        let znodes = ["/a/b/c", "/a/b/c/locks", "/a/b/c/leases"];
+        assert_eq!(path.znodes(Mode::Slots(2)), znodes);
+        assert_eq!(path.znodes(Mode::Shared), znodes[..1]);
         assert_eq!(path.mark(), "/a/rlock:once:b%2Fc");
     }
 

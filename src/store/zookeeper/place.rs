@@ -20,9 +20,9 @@ use tokio::sync::mpsc;
 use super::ensemble::{Attached, Attachment, CLOSED, Closing, Ensemble, lease_end};
 use super::inbox::{Command, Inbox};
 use super::jute::{ANY_VERSION, Operation, Request, Session, error};
-use super::line::Line;
 use super::path::LockPath;
 use super::supersede::Superseding;
+use super::view::{LEASES, MUTEX, View};
 use super::visit;
 use super::wire::Wire;
 use super::{Shared, refused};
@@ -30,6 +30,7 @@ use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::lease::Revoked;
+use crate::lock::mode::Mode;
 use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::{Answer, Claim, Fault, Hint, Renewal, Vote};
@@ -44,9 +45,12 @@ pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// A place in the line.
 pub(super) struct Place {
     pub(super) token: Token,
+    pub(super) mode: Mode,
     pub(super) session: Session,
-    /// The names of its entries.
+    /// The names of its entries. That of a lease is the last one.
     pub(super) own: Vec<String>,
+    /// The index of its slot; 0 without one.
+    pub(super) index: u16,
     pub(super) fence: Fence,
     /// Whether it was told to be the lock.
     pub(super) is_held: bool,
@@ -58,9 +62,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Reads the names of the lock's children.
-    pub(super) fn line(&self, children: &[String]) -> Line {
-        Line::seen_by(self.token, &self.own, children)
+    /// Reads the names of the lock's entries.
+    pub(super) fn view(&self, names: &[String]) -> View {
+        View::seen_by(self.token, &self.own, names)
     }
 
     /// Returns the requests that watch its entries. Each is all that a client of one kind sees.
@@ -95,10 +99,10 @@ pub(super) struct Keeper {
 
 /// The outcome of a proof.
 enum Proof {
-    /// The place stands, in this line, until then. `data`: of its entries.
+    /// The place stands, and sees this, until then. `data`: of its entries.
     Stands {
         until: Instant,
-        line: Line,
+        view: View,
         data: Vec<Vec<u8>>,
     },
     /// It is gone.
@@ -277,7 +281,7 @@ impl Keeper {
             proof = self.prove(claim.term, None).await?;
         }
         match proof {
-            Proof::Stands { until, line, .. } => self.judge(claim, line, until).await,
+            Proof::Stands { until, view, .. } => self.judge(claim, view, until).await,
             Proof::Changed => Err(refused(error::BAD_VERSION)),
             // It lost its place, and enters again at the end.
             Proof::Lost(how) => {
@@ -296,10 +300,10 @@ impl Keeper {
         let check = |name: &String| Operation::Check(self.path.child(name), ANY_VERSION);
         let mut parts: Vec<Operation> = place.own.iter().map(check).collect();
         parts.extend(value.map(|value| Operation::Set(first.clone(), value, 0)));
-        let mut requests = vec![
-            Request::Multi(parts),
-            Request::Children(self.path.as_str().to_owned()),
-        ];
+        let lists = lists(&self.path, place.mode);
+        let first_watch = 1 + lists.len();
+        let mut requests = vec![Request::Multi(parts)];
+        requests.extend(lists);
         requests.extend(place.watches(&self.path));
         let attachment = Attachment {
             session: Some(&place.session),
@@ -324,20 +328,18 @@ impl Keeper {
         };
         let until = lease_end(term, wire.begun, session.timeout);
         let checked = wire.reply(xids[0]).await?.multi()?;
-        let line = wire.reply(xids[1]).await?.children()?;
-        let line = place.line(&line.unwrap_or_default());
-        let data = watched(wire, &xids[2..]).await?;
+        let names = listed(wire, &xids[1..first_watch]).await?;
+        let view = place.view(names.as_deref().unwrap_or_default());
+        let data = watched(wire, &xids[first_watch..]).await?;
         self.wire = self.open.take();
         Ok(match (checked, data) {
-            (Ok(_), Ok(data)) => Proof::Stands { until, line, data },
+            (Ok(_), Ok(data)) => {
+                names.map_err(refused)?;
+                Proof::Stands { until, view, data }
+            }
             (Err(error::BAD_VERSION), _) => Proof::Changed,
             (Err(error::NO_NODE | error::SESSION_EXPIRED), _) | (Ok(_), Err(error::NO_NODE)) => {
-                let how = if line.0.is_empty() {
-                    Revoked::Missing
-                } else {
-                    Revoked::TakenOver
-                };
-                Proof::Lost(how)
+                Proof::Lost(visit::standing(&view))
             }
             (Err(code), _) | (_, Err(code)) => return Err(refused(code)),
         })
@@ -361,9 +363,9 @@ impl Keeper {
             ));
         }
         match self.prove(term, None).await? {
-            Proof::Stands { until, line, data } => {
-                let place = line.place(token);
-                if place.is_none_or(|place| line.before(place).is_some()) {
+            Proof::Stands { until, view, data } => {
+                let place = view.line.place(token);
+                if place.is_none_or(|place| view.before(place).is_some()) {
                     self.forget(Revoked::TakenOver);
                     return Ok(Renewal::NotOurs(Revoked::TakenOver, None, None));
                 }
@@ -388,18 +390,27 @@ impl Keeper {
     /// Takes over the session of a lock that no process keeps.
     async fn adopt(&mut self, token: Token) -> Result<Result<(), Revoked>, Fault> {
         let adopted = visit::session_of(&self.ensemble, &self.path, token).await?;
-        Ok(adopted.map(|(session, own, fence)| {
-            self.place = Some(Place {
-                token,
-                session,
-                own,
-                fence,
-                is_held: true,
-                is_told: true,
-                superseding: Superseding::Never,
-                is_broken: false,
-            });
-        }))
+        Ok(adopted.map(
+            |visit::Kept {
+                 session,
+                 own,
+                 fence,
+                 mode,
+             }| {
+                self.place = Some(Place {
+                    token,
+                    mode,
+                    session,
+                    own,
+                    index: 0,
+                    fence,
+                    is_held: true,
+                    is_told: true,
+                    superseding: Superseding::Never,
+                    is_broken: false,
+                });
+            },
+        ))
     }
 }
 
@@ -418,8 +429,41 @@ pub(super) async fn watched(
     Ok(Ok(all))
 }
 
-/// Returns the names of the children that were asked for.
-pub(super) async fn list(wire: &mut Wire, xid: i32) -> Result<Vec<String>, Fault> {
-    let children = wire.reply(xid).await?.children()?;
-    children.map_err(refused)
+/// Returns the requests that list the entries of a lock, as far as they concern a claim.
+pub(super) fn lists(path: &LockPath, mode: Mode) -> Vec<Request> {
+    let list = |znode| Request::Children(znode, false);
+    path.znodes(mode).into_iter().map(list).collect()
+}
+
+/// Returns the names of the entries that were listed, or the error of the lock's own znode.
+pub(super) async fn listed(
+    wire: &mut Wire,
+    xids: &[i32],
+) -> Result<Result<Vec<String>, i32>, Fault> {
+    let mut names = Ok(Vec::new());
+    for (xid, below) in xids.iter().zip(["", MUTEX, LEASES]) {
+        let children = wire.reply(*xid).await?.children()?;
+        match (children, &mut names) {
+            (Ok(children), Ok(names)) if below.is_empty() => names.extend(children),
+            (Ok(children), Ok(names)) => {
+                names.extend(children.iter().map(|name| format!("{below}/{name}")));
+            }
+            // One of the semaphore's has come to be with its first entry.
+            (Err(error::NO_NODE), Ok(_)) if !below.is_empty() => {}
+            (Err(code), Ok(_)) => names = Err(code),
+            (_, Err(_)) => {}
+        }
+    }
+    Ok(names)
+}
+
+/// Lists the entries of a lock, as far as they concern a claim.
+pub(super) async fn list(
+    wire: &mut Wire,
+    path: &LockPath,
+    mode: Mode,
+) -> Result<Vec<String>, Fault> {
+    let lists = lists(path, mode);
+    let xids: Vec<i32> = lists.iter().map(|request| wire.queue(request)).collect();
+    listed(wire, &xids).await?.map_err(refused)
 }

@@ -137,8 +137,11 @@ impl Keeper {
             .map(|name| Operation::Delete(self.path.child(name), ANY_VERSION))
             .collect();
         if let Some(parked) = &left.parked {
-            let mut data = vec![parked.value.clone().into_bytes()];
-            data.resize(place.own.len(), Vec::new());
+            let mut data = vec![Vec::new(); place.own.len()];
+            if let (Some(last), 1..) = (data.last_mut(), place.index) {
+                *last = place.index.to_string().into_bytes();
+            }
+            data[0] = parked.value.clone().into_bytes();
             let again = |(name, data): (&String, Vec<u8>)| {
                 Operation::Create(self.path.child(name), data, Kind::Ephemeral)
             };

@@ -2,10 +2,11 @@
 //! their second entries, which they watch. One that holds the lock by then is left alone.
 
 use super::jute::{Operation, Request};
-use super::line::{Line, Party};
+use super::line::Party;
 use super::path::LockPath;
 use super::place::Keeper;
 use super::second::Second;
+use super::view::View;
 use super::visit;
 use super::wire::Wire;
 use crate::lock::queue::Waiter;
@@ -38,7 +39,7 @@ impl Keeper {
     pub(super) async fn supersede(
         &mut self,
         claim: &Claim,
-        line: &Line,
+        view: &View,
     ) -> Result<Option<Waiter>, Fault> {
         let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
             return Ok(None);
@@ -51,8 +52,12 @@ impl Keeper {
             return Ok(None);
         };
         if place.superseding == Superseding::Due {
-            let at = line.place(place.token).unwrap_or_default();
-            let older = line.0[..at].get(line.holders()..).unwrap_or_default();
+            let own = view
+                .line
+                .place(place.token)
+                .map(|at| view.line.0[at].number);
+            let is_older = |party: &&Party| party.is_rlocks() && Some(party.number) < own;
+            let older = view.waiting().into_iter().filter(is_older).collect();
             end_all(wire, &self.path, older, &ticket.waiter).await?;
             place.superseding = Superseding::Done;
         }
@@ -72,11 +77,10 @@ pub(super) async fn newer(wire: &mut Wire, entry: String) -> Result<Option<Waite
 async fn end_all(
     wire: &mut Wire,
     path: &LockPath,
-    older: &[Party],
+    older: Vec<&Party>,
     newer: &Waiter,
 ) -> Result<(), Fault> {
-    let rlocks = older.iter().filter(|party| party.is_rlocks());
-    let entries: Vec<&str> = rlocks.map(Party::second).collect();
+    let entries: Vec<&str> = older.into_iter().map(Party::second).collect();
     let told = visit::read_all(wire, path, &entries).await?;
     let mut xids = Vec::new();
     for (entry, told) in entries.into_iter().zip(told) {

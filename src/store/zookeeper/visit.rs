@@ -7,18 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use super::ensemble::{Ensemble, Visit};
 use super::jute::{ANY_VERSION, Operation, Request, Session, Stat, error};
-use super::line::{Line, Party};
+use super::line::Party;
 use super::path::LockPath;
+use super::place::{list, listed, lists};
 use super::second::Second;
+use super::view::View;
 use super::wire::Wire;
-use super::{refused, remains};
+use super::{refused, remains, slots};
 use crate::clock;
 use crate::lock::blocker::Blocker;
 use crate::lock::details::{Breaker, Details};
 use crate::lock::fence::Fence;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::{ForeignValue, Observation};
-use crate::lock::mode::Mode;
+use crate::lock::mode::{MOST_SLOTS, Mode};
 use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind, Seat};
 use crate::lock::queue::{Ticket, Waiter};
 use crate::lock::token::Token;
@@ -42,8 +44,11 @@ pub(super) fn breaker(data: &[u8]) -> Option<Breaker> {
     Occupant::read(data, None)?.holder()?.1.broken.clone()
 }
 
-/// Returns the client whose first entry has these data.
-fn occupant(party: &Party, data: &[u8], stat: Stat) -> Occupant {
+/// The kind with which a look finds the entries of all kinds.
+const ALL: Mode = Mode::Slots(MOST_SLOTS);
+
+/// Returns the client whose first entry has these data, and whose lease has those of this slot.
+fn occupant(party: &Party, data: &[u8], stat: Stat, slot: Option<u16>) -> Occupant {
     let ours = party.is_rlocks().then(|| Occupant::read(data, None));
     let ours = ours.flatten().filter(|known| known.holder().is_some());
     let mut occupant = ours.unwrap_or_else(|| {
@@ -53,7 +58,10 @@ fn occupant(party: &Party, data: &[u8], stat: Stat) -> Occupant {
     });
     // The entries of a lock that stays were made anew.
     let fence = Fence::new(stat.czxid).filter(|_| !occupant.is_parked());
-    occupant.seat = Seat { index: 0, fence };
+    occupant.seat = Seat {
+        index: slot.unwrap_or_default(),
+        fence,
+    };
     occupant
 }
 
@@ -78,26 +86,52 @@ pub(super) async fn read_all(
     Ok(all)
 }
 
-/// Returns the holder of a lock whose line this is, of several one that is among `outer`. `None` if
-/// it is gone.
+/// Returns the holder of a lock of which this is seen, of several one that is among `outer`; without a
+/// holder the first waiter. `None` if it is gone.
 pub(super) async fn blocker(
     wire: &mut Wire,
     path: &LockPath,
-    line: &Line,
+    view: &View,
     outer: &[Token],
 ) -> Result<Option<Blocker>, Fault> {
-    let holders = &line.0[..line.holders()];
-    let is_outer = |party: &&Party| party.token.is_some_and(|token| outer.contains(&token));
-    let Some(party) = holders.iter().find(is_outer).or(holders.first()) else {
+    let mode = view.mode();
+    if view.leases().is_empty() && mode.is_some_and(|mode| mode.number().is_some()) {
+        // A claim of another kind has not listed the leases.
+        let view = View::of(&list(wire, path, ALL).await?);
+        return shown(wire, path, &view, outer).await;
+    }
+    shown(wire, path, view, outer).await
+}
+
+async fn shown(
+    wire: &mut Wire,
+    path: &LockPath,
+    view: &View,
+    outer: &[Token],
+) -> Result<Option<Blocker>, Fault> {
+    let holders = view.holders();
+    let is_outer = |party: &&&Party| party.token.is_some_and(|token| outer.contains(&token));
+    let meant = holders.iter().find(is_outer).copied();
+    let first = meant.or(holders.first().copied());
+    let Some(party) = first.or_else(|| view.waiting().first().copied()) else {
         return Ok(None);
     };
-    let Some((data, stat)) = read_all(wire, path, &[party.first()]).await?.remove(0) else {
+    let names: Vec<&str> = [party.first()]
+        .into_iter()
+        .chain(view.lease_of(party))
+        .collect();
+    let mut told = read_all(wire, path, &names).await?.into_iter();
+    let Some(Some((data, stat))) = told.next() else {
         return Ok(None);
     };
-    let occupant = occupant(party, &data, stat);
+    let slot = told
+        .flatten()
+        .next()
+        .and_then(|(data, _)| slots::index(&data));
+    let occupant = occupant(party, &data, stat, slot);
     let members = occupant
         .holder()
-        .filter(|_| line.is_shared())
+        .filter(|(_, details)| meant.is_none() && details.mode.has_members())
         .map(|(token, details)| Members {
             marker: marker(details),
             count: holders.len() as u64,
@@ -117,22 +151,20 @@ fn marker(details: &Details) -> Marker {
     }
 }
 
-/// Returns the lock's line.
-async fn line(visit: &mut Visit, xid: i32) -> Result<Line, Fault> {
-    match visit.0.reply(xid).await?.children()? {
-        Ok(children) => Ok(Line::of(&children)),
-        Err(error::NO_NODE) => Ok(Line::default()),
+/// Returns what there is of the lock.
+async fn seen(visit: &mut Visit, xids: &[i32]) -> Result<View, Fault> {
+    match listed(&mut visit.0, xids).await? {
+        Ok(names) => Ok(View::of(&names)),
+        Err(error::NO_NODE) => Ok(View::of(&[])),
         Err(code) => Err(refused(code)),
     }
 }
 
-/// Begins a visit. Returns the lock's line.
-async fn begin(ensemble: &Ensemble, path: &LockPath) -> Result<(Visit, Line), Fault> {
-    let (mut visit, xids) = ensemble
-        .visit(&[Request::Children(path.as_str().to_owned())])
-        .await?;
-    let line = line(&mut visit, xids[0]).await?;
-    Ok((visit, line))
+/// Begins a visit. Returns what there is of the lock.
+async fn begin(ensemble: &Ensemble, path: &LockPath) -> Result<(Visit, View), Fault> {
+    let (mut visit, xids) = ensemble.visit(&lists(path, ALL)).await?;
+    let view = seen(&mut visit, &xids).await?;
+    Ok((visit, view))
 }
 
 /// Looks at the lock.
@@ -142,30 +174,36 @@ pub(super) async fn look(
     look: Look,
 ) -> Result<Observation, Fault> {
     let asked = clock::now();
-    let requests = [
-        Request::Children(path.as_str().to_owned()),
-        Request::Data(path.mark().to_owned(), false),
-    ];
+    let mut requests = lists(path, ALL);
+    requests.push(Request::Data(path.mark().to_owned(), false));
     let (mut visit, xids) = ensemble.visit(&requests).await?;
-    let line = line(&mut visit, xids[0]).await?;
-    let mark = visit.0.reply(xids[1]).await?.data()?;
-    let (holding, waiting) = line.0.split_at(line.holders());
+    let (mark, lists) = xids.split_last().unwrap_or((&0, &[]));
+    let view = seen(&mut visit, lists).await?;
+    let mark = visit.0.reply(*mark).await?.data()?;
+    let (holding, waiting) = (view.holders(), view.waiting());
     // The one that is wanted comes first, since not all may be told.
-    let mut told: Vec<&Party> = holding.iter().collect();
+    let mut told = holding.clone();
     told.sort_by_key(|party| look.token.is_none() || party.token != look.token);
     told.truncate(MOST_HOLDERS);
     let firsts: Vec<&str> = told.iter().map(|party| party.first()).collect();
     let holders = read_all(&mut visit.0, path, &firsts).await?;
+    let leases: Vec<&str> = told
+        .iter()
+        .filter_map(|party| view.lease_of(party))
+        .collect();
+    let mut leases = read_all(&mut visit.0, path, &leases).await?.into_iter();
     let shown = &waiting[..waiting.len().min(look.max_waiters)];
-    let seconds: Vec<&str> = shown.iter().map(Party::second).collect();
+    let seconds: Vec<&str> = shown.iter().map(|party| party.second()).collect();
     let waiters = read_all(&mut visit.0, path, &seconds).await?;
     visit.end().await;
     let mut seen = Observation::of_nothing(asked);
     // The change of the holder's entry tells the leader's clock.
     let mut now = None;
     for (party, data) in told.into_iter().zip(holders) {
+        let lease = view.lease_of(party).and_then(|_| leases.next()).flatten();
         let Some((data, stat)) = data else { continue };
-        let holder = occupant(party, &data, stat);
+        let slot = lease.and_then(|(data, _)| slots::index(&data));
+        let holder = occupant(party, &data, stat, slot);
         now =
             now.or(Some(stat.mtime).filter(|_| look.token.is_some() && party.token == look.token));
         if holder.holder().is_none() && seen.foreign.is_none() {
@@ -175,7 +213,7 @@ pub(super) async fn look(
         seen.size += data.len();
         seen.holders.push(holder);
     }
-    if line.is_shared() {
+    if view.mode().is_some_and(Mode::has_members) {
         seen.members = holding.len() as u64;
     }
     for (party, data) in shown.iter().zip(waiters) {
@@ -254,8 +292,8 @@ pub(super) async fn take_away(
         let told = visit.0.reply(xids[0]).await?.data()?;
         return remains::forget(visit, mark, told, *token).await;
     }
-    let (mut visit, line) = begin(ensemble, path).await?;
-    let holders = &line.0[..line.holders()];
+    let (mut visit, view) = begin(ensemble, path).await?;
+    let holders = view.holders();
     let is_meant = |party: &&Party| match how {
         Taking::Tombstone(token, _) | Taking::Delete(token) => party.token == Some(*token),
         Taking::Foreign(seen) => {
@@ -264,9 +302,9 @@ pub(super) async fn take_away(
         }
         Taking::Forget(_) => false,
     };
-    let Some(party) = holders.iter().find(is_meant) else {
+    let Some(party) = holders.into_iter().find(is_meant) else {
         visit.end().await;
-        return Ok(Some(standing(&line)));
+        return Ok(Some(standing(&view)));
     };
     let changes = match how {
         Taking::Tombstone(_, tombstone) => {
@@ -277,7 +315,7 @@ pub(super) async fn take_away(
                 ANY_VERSION,
             )]
         }
-        Taking::Delete(_) | Taking::Forget(_) => deletions(path, party),
+        Taking::Delete(_) | Taking::Forget(_) => deletions(path, &view.entries(party)),
         Taking::Foreign(seen) => {
             let told = read_all(&mut visit.0, path, &[party.first()])
                 .await?
@@ -286,7 +324,7 @@ pub(super) async fn take_away(
                 visit.end().await;
                 return Ok(Some(Revoked::TakenOver));
             }
-            deletions(path, party)
+            deletions(path, &view.entries(party))
         }
     };
     change(visit, changes).await
@@ -298,8 +336,8 @@ pub(super) async fn release(
     path: &LockPath,
     token: Token,
 ) -> Result<Option<Revoked>, Fault> {
-    let (mut visit, line) = begin(ensemble, path).await?;
-    if let Some(party) = line.place(token).map(|place| &line.0[place]) {
+    let (mut visit, view) = begin(ensemble, path).await?;
+    if let Some(party) = view.line.place(token).map(|place| &view.line.0[place]) {
         let told = read_all(&mut visit.0, path, &[party.first()])
             .await?
             .remove(0);
@@ -308,16 +346,16 @@ pub(super) async fn release(
             .and_then(|(data, _)| Occupant::read(&data, None))
             .is_some_and(|occupant| occupant.is_parked())
         {
-            return change(visit, deletions(path, party)).await;
+            return change(visit, deletions(path, &view.entries(party))).await;
         }
     }
     visit.end().await;
-    Ok(Some(standing(&line)))
+    Ok(Some(standing(&view)))
 }
 
-fn deletions(path: &LockPath, party: &Party) -> Vec<Operation> {
+fn deletions(path: &LockPath, entries: &[String]) -> Vec<Operation> {
     let delete = |name: &String| Operation::Delete(path.child(name), ANY_VERSION);
-    party.entries.iter().map(delete).collect()
+    entries.iter().map(delete).collect()
 }
 
 /// Changes all that is meant, or nothing.
@@ -337,28 +375,37 @@ pub(super) async fn change(
 }
 
 /// How a lock is not that of a party which is not in its line.
-fn standing(line: &Line) -> Revoked {
-    if line.0.is_empty() {
+pub(super) fn standing(view: &View) -> Revoked {
+    if view.is_empty() {
         Revoked::Missing
     } else {
         Revoked::TakenOver
     }
 }
 
-/// Returns the session of a lock that no process keeps, its entries and its fence.
+/// A lock that no process keeps.
+pub(super) struct Kept {
+    pub(super) session: Session,
+    pub(super) own: Vec<String>,
+    pub(super) fence: Fence,
+    pub(super) mode: Mode,
+}
+
+/// Returns what is known of a lock that no process keeps.
 pub(super) async fn session_of(
     ensemble: &Ensemble,
     path: &LockPath,
     token: Token,
-) -> Result<Result<(Session, Vec<String>, Fence), Revoked>, Fault> {
-    let (mut visit, line) = begin(ensemble, path).await?;
-    let Some(party) = line
+) -> Result<Result<Kept, Revoked>, Fault> {
+    let (mut visit, view) = begin(ensemble, path).await?;
+    let Some(party) = view
+        .line
         .place(token)
-        .map(|place| &line.0[place])
+        .map(|place| &view.line.0[place])
         .filter(|party| party.is_rlocks())
     else {
         visit.end().await;
-        return Ok(Err(standing(&line)));
+        return Ok(Err(standing(&view)));
     };
     let told = read_all(&mut visit.0, path, &[party.first(), party.second()]).await?;
     visit.end().await;
@@ -385,5 +432,10 @@ pub(super) async fn session_of(
         password,
         timeout: Duration::from_millis(details.ttl),
     };
-    Ok(Ok((session, party.entries.clone(), fence)))
+    Ok(Ok(Kept {
+        session,
+        own: view.entries(party),
+        fence,
+        mode: party.mode,
+    }))
 }

@@ -2,8 +2,9 @@
 
 use super::ensemble::{Attached, Attachment};
 use super::jute::Request;
-use super::place::{Keeper, PAUSE, TRIES, list, watched};
+use super::place::{Keeper, PAUSE, TRIES, list, listed, lists, watched};
 use super::supersede::{self, Superseding};
+use super::view::Before;
 use super::visit;
 use crate::clock;
 use crate::lock::lease::Revoked;
@@ -41,26 +42,26 @@ impl Keeper {
             self.set_wakes(false);
             return self.tell(Hint::Woken(Wake::Recheck));
         }
-        let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
-        match list(wire, xid).await {
-            Ok(children) => self.watch(children).await,
+        match list(wire, &self.path, place.mode).await {
+            Ok(names) => self.watch(names).await,
             Err(_) => self.break_off(),
         }
     }
 
     /// Watches the entry that keeps the waiter out, or tells it that none does.
-    async fn watch(&mut self, mut children: Vec<String>) {
+    async fn watch(&mut self, mut names: Vec<String>) {
         for _ in 0..TRIES {
             let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
                 return;
             };
             self.due = clock::now() + place.session.timeout / 3;
-            let line = place.line(&children);
-            let Some(at) = line.place(place.token) else {
+            let view = place.view(&names);
+            let Some(at) = view.line.place(place.token) else {
                 self.forget(Revoked::Missing);
                 return self.tell(Hint::Changed);
             };
-            let Some(before) = line.before(at) else {
+            let before = view.before(at).filter(|before| *before != Before::NoLease);
+            let Some(before) = before else {
                 if !std::mem::replace(&mut place.is_told, true) {
                     self.tell(Hint::Woken(Wake::YourTurn));
                 }
@@ -73,16 +74,13 @@ impl Keeper {
                     Err(_) => return self.break_off(),
                 }
             }
-            let before = self.path.child(before.last_before(&line.0[at]));
-            let xid = wire.queue(&Request::Data(before, true));
-            match wire.reply(xid).await {
-                Ok(reply) if reply.header.error == 0 => return self.set_wakes(true),
-                Ok(_) => {}
+            match before.stands(wire, &self.path, true).await {
+                Ok(true) => return self.set_wakes(true),
+                Ok(false) => {}
                 Err(_) => return self.break_off(),
             }
-            let xid = wire.queue(&Request::Children(self.path.as_str().to_owned()));
-            match list(wire, xid).await {
-                Ok(listed) => children = listed,
+            match list(wire, &self.path, place.mode).await {
+                Ok(listed) => names = listed,
                 Err(_) => return self.break_off(),
             }
         }
@@ -103,10 +101,9 @@ impl Keeper {
             return self.tell(Hint::Changed);
         }
         self.due = clock::now() + PAUSE;
-        let requests = [
-            Request::Children(self.path.as_str().to_owned()),
-            Request::Data(self.path.child(&place.own[0]), true),
-        ];
+        let mut requests = lists(&self.path, place.mode);
+        requests.push(Request::Data(self.path.child(&place.own[0]), true));
+        let count = requests.len() - 1;
         let attachment = Attachment {
             session: Some(&place.session),
             timeout: place.session.timeout,
@@ -123,11 +120,11 @@ impl Keeper {
             }
             Ok(Attached { xids, .. }) => {
                 let Some(wire) = &mut self.open else { return };
-                let children = list(wire, xids[0]).await;
+                let names = listed(wire, &xids[..count]).await;
                 self.wire = self.open.take();
-                match children {
-                    Ok(children) => self.watch(children).await,
-                    Err(_) => self.wire = None,
+                match names {
+                    Ok(Ok(names)) => self.watch(names).await,
+                    Ok(Err(_)) | Err(_) => self.wire = None,
                 }
             }
             Err(_) => {}

@@ -69,12 +69,12 @@ impl World for ZooKeeper {
             Ability::Leases
             | Ability::Line
             | Ability::Shared
+            | Ability::Slots
             | Ability::Superseding
             | Ability::TakingAway
             | Ability::Servers => None,
             Ability::Healing => Some("zookeeper: a lock that is gone is not set again"),
             Ability::Records => Some("zookeeper: no run is recorded but a success"),
-            Ability::Slots => Some("zookeeper: there are no slots yet"),
             Ability::LongerLeases => Some("zookeeper: a session keeps its length"),
             Ability::Uptime => Some("zookeeper: the servers forget nothing"),
             Ability::TimeLeft => Some("zookeeper: no look tells how long a session has"),

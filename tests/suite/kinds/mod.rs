@@ -2,7 +2,7 @@
 
 mod local;
 mod members;
-mod nesting;
+pub(crate) mod nesting;
 mod operators;
 mod order;
 mod several;

@@ -7,7 +7,7 @@ use super::{SHARED, SLOTS, job};
 use crate::support::{Nodes, RLOCK, Rlock, Server, alive, rlock};
 
 /// Checks which kinds run inside which. `outer` makes a run of the lock `job` with these options.
-pub(super) fn each_kind_covers_its_own(outer: impl Fn(&[&str]) -> Rlock) {
+pub(crate) fn each_kind_covers_its_own(outer: impl Fn(&[&str]) -> Rlock) {
     let inside = |options: &[&str], inner: &str| {
         outer(options).sh(&format!(
             "{RLOCK} run -k job -w 5s {inner} -- sh -c 'echo in \"$RLOCK_SLOT\"'; echo $?"

@@ -5,6 +5,7 @@ mod listed;
 mod newest;
 mod peers;
 mod remains;
+mod slots;
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -358,8 +359,7 @@ fn a_server_that_answers_nothing_but_its_greeting_is_left_for_the_next() {
 fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
     let nowhere = "zk://127.0.0.1:1/locks";
     for (options, why) in [
-        (&["--slots", "2"][..], "--slots needs Redis or local"),
-        (&["--as", "redisson"], "is for Redis"),
+        (&["--as", "redisson"][..], "is for Redis"),
         (&["--wait-replicas", "1"], "is for Redis"),
         (&["--fsync"], "is for Redis"),
         (&["--restart-guard", "1m"], "forget nothing"),
