@@ -82,6 +82,149 @@ fn the_units_start_rlock_as_it_understands() {
     }
 }
 
+/// The blocks of the page, as the objects that they are.
+fn objects() -> Vec<serde_json::Value> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes/kubernetes.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let blocks = page.split("```yaml\n").skip(1);
+    let blocks: Vec<&str> = blocks
+        .map(|rest| rest.split("```").next().expect("an end"))
+        .collect();
+    let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.argv[1]))))";
+    let output = Command::new("/usr/bin/python3")
+        .args(["-c", script, &blocks.join("---\n")])
+        .output()
+        .expect("python3");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// python3-yaml comes with ansible-core.
+#[test]
+fn the_objects_for_kubernetes_run_rlock_as_it_understands() {
+    if !has("ansible-playbook") {
+        return;
+    }
+    let objects = objects();
+    let kinds: Vec<&str> = objects
+        .iter()
+        .map(|object| object["kind"].as_str().expect("a kind"))
+        .collect();
+    assert_eq!(kinds, ["CronJob", "Deployment"]);
+    for (object, pod) in objects.iter().zip([
+        "/spec/jobTemplate/spec/template/spec",
+        "/spec/template/spec",
+    ]) {
+        let pod = object.pointer(pod).expect("a pod");
+        let container = &pod["containers"][0];
+        let words: Vec<std::ffi::OsString> = container["command"]
+            .as_array()
+            .expect("words")
+            .iter()
+            .map(|word| word.as_str().expect("a word, and no number").into())
+            .collect();
+        let parsed = rlock::cli::parse(words).expect("words that rlock understands");
+        let rlock::cli::Command::Run(run) = parsed.expect("a command").command else {
+            panic!("{container}");
+        };
+        let grace = pod["terminationGracePeriodSeconds"]
+            .as_u64()
+            .expect("a number");
+        // Five seconds at most are the default.
+        assert!(run.kill_after.is_none() && grace > 10, "{container}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+        let mut known = rlock::cli::definition();
+        known.build();
+        let run = known.find_subcommand("run").expect("run");
+        for setting in container["env"].as_array().expect("settings") {
+            let name = setting["name"].as_str().expect("a name");
+            let mut variables = run.get_arguments().filter_map(clap::Arg::get_env);
+            assert!(variables.any(|known| known == name), "{name}");
+        }
+        assert_eq!(pod["volumes"][0]["secret"]["defaultMode"], 0o440);
+    }
+}
+
+/// A secret's files are links into a folder that is exchanged as a whole, root's, and its group's to
+/// read.
+#[test]
+fn a_password_in_a_secret_of_kubernetes_is_read() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    if !nix::unistd::geteuid().is_root() {
+        return skipped("only root makes a file of root");
+    }
+    let server = Server::with(&["--requirepass", "hunter2"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("..2026_11_26");
+    std::fs::create_dir(&data).expect("a folder");
+    std::fs::write(data.join("password"), "hunter2").expect("a file");
+    let mode = std::fs::Permissions::from_mode(0o440);
+    std::fs::set_permissions(data.join("password"), mode).expect("its mode");
+    symlink("..2026_11_26", folder.path().join("..data")).expect("a link");
+    symlink("..data/password", folder.path().join("password")).expect("a link");
+    rlock("job")
+        .on(&server)
+        .args(["--password-file"])
+        .args([folder.path().join("password")])
+        .sh("exit 3")
+        .code(3)
+        .silent();
+}
+
+/// Less the package and the cron job, which are for a host. A second time it changes nothing.
+#[test]
+fn the_playbook_for_ansible_configures_a_host() {
+    if !has("ansible-playbook") {
+        return;
+    }
+    let server = Server::tcp(&["--appendonly", "yes", "--requirepass", "hunter2"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let etc = folder.path().join("etc");
+    std::fs::create_dir(&etc).expect("a folder");
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid());
+    let variables = serde_json::json!({
+        "ansible_become": false,
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "rlock_etc": etc,
+        "rlock_nodes": [server.tcp_url()],
+        "rlock_password": "hunter2",
+        "rlock_user": user.expect("users").expect("a user").name,
+    });
+    let play = || {
+        let path = std::env::var("PATH").expect("a path");
+        let here = Path::new(RLOCK).parent().expect("a folder").display();
+        let output = Command::new("ansible-playbook")
+            .args([
+                "-c",
+                "local",
+                "-i",
+                "localhost,",
+                "--skip-tags",
+                "package,cron",
+            ])
+            .args(["-e", &variables.to_string()])
+            .arg(contrib("ansible/rlock.yml"))
+            .env("PATH", format!("{here}:{path}"))
+            .env("HOME", folder.path())
+            .env("ANSIBLE_NOCOLOR", "1")
+            .output()
+            .expect("ansible-playbook");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+        told
+    };
+    assert!(play().contains("changed=2 "));
+    rlock_words(["run", "-k", "backup", "--config"])
+        .args([etc.join("config.toml")])
+        .args(["--", "sh", "-c", "exit 3"])
+        .finish()
+        .code(3);
+    assert!(play().contains("changed=0 "));
+}
+
 /// Starts the service of singleton.service as a host does.
 fn host(server: &Server, name: &str) -> Rlock {
     let service = format!("echo {name} is active; exec sleep 60");

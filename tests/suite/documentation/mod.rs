@@ -4,12 +4,14 @@
 //! 2. `transcript` plays what terminals show.
 //! 3. `help` runs the examples of help, which are those of the reference.
 //! 4. `examples` looks closer at some of them.
-//! 5. `messages` finds what troubleshooting does not explain.
+//! 5. `told` runs the scripts that tell people, with a server of HTTP.
+//! 6. `messages` finds what troubleshooting does not explain.
 
 mod commands;
 mod examples;
 mod help;
 mod messages;
+mod told;
 mod transcript;
 
 use std::collections::HashMap;
@@ -275,7 +277,8 @@ fn source(folder: &str) -> String {
 
 #[test]
 fn every_guard_of_a_guarantee_is_a_test() {
-    let page = read(Path::new("docs/guarantees.md"));
+    let pages = ["docs/guarantees.md", "docs/redlock.md"].map(|page| read(Path::new(page)));
+    let page = pages.concat();
     let source = source("tests/suite") + &source("testkit/src");
     let guards: Vec<&str> = page
         .split('`')
@@ -283,7 +286,7 @@ fn every_guard_of_a_guarantee_is_a_test() {
         .step_by(2)
         .filter(|code| code.contains("::"))
         .collect();
-    assert!(guards.len() >= 8, "{guards:?}");
+    assert!(guards.len() >= 15, "{guards:?}");
     for guard in guards {
         let name = guard.rsplit("::").next().expect("a name");
         assert!(

@@ -1,6 +1,7 @@
 //! Metrics: what `run --metrics-dir` writes, what `inspect --format openmetrics` prints, and the
 //! alerts that read them.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -389,12 +390,72 @@ fn a_format_that_is_typed_beats_the_variable_of_json() {
 fn the_alerts_are_valid() {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/prometheus/rlock.rules.yml");
     let text = std::fs::read_to_string(&rules).expect("the rules");
-    assert_eq!(text.matches("- alert:").count(), 4);
+    assert_eq!(text.matches("- alert:").count(), 6);
     promtool(&["check", "rules", rules.to_str().expect("its path")], "");
 }
 
 #[test]
-fn the_alert_of_a_success_that_is_missing_knows_new_jobs_and_weekly_ones() {
+fn the_alerts_fire_when_they_should_and_at_no_other_time() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/metrics/alerts.yml");
     promtool(&["test", "rules", cases.to_str().expect("its path")], "");
+}
+
+/// Names of gauges in a text.
+fn gauges(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with("rlock_"))
+        .collect()
+}
+
+/// Those of the source are written as words of their own. A cron line of operations.md writes the
+/// doctor's.
+fn gauges_that_exist() -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).expect(file);
+    let source = read("src/metrics.rs") + &read("src/command/inspect/programs.rs");
+    let new = source.split("Gauge::new(").skip(1);
+    let names = new.filter_map(|rest| rest.split('"').nth(1));
+    let mut names: BTreeSet<String> = names.map(str::to_owned).collect();
+    assert!(read("docs/operations.md").contains("echo \"rlock_doctor_exit_code $code\""));
+    names.insert("rlock_doctor_exit_code".to_owned());
+    names
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_gauges_that_exist() {
+    let contrib = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib");
+    let read = |file: &str| std::fs::read_to_string(contrib.join(file)).expect(file);
+    let (dashboard, rules) = (
+        read("grafana/rlock.json"),
+        read("prometheus/rlock.rules.yml"),
+    );
+    let exist = gauges_that_exist();
+    for name in gauges(&dashboard).union(&gauges(&rules)) {
+        assert!(exist.contains(*name), "{name} does not exist");
+    }
+    for name in &exist {
+        assert!(dashboard.contains(name), "the dashboard lacks {name}");
+    }
+
+    // Each expression is one that Prometheus understands.
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let rules: Vec<_> = targets
+        .enumerate()
+        .map(|(number, target)| {
+            let expression = target["expr"].as_str().expect("an expression");
+            assert!(!expression.contains('$') || expression.contains("$key"));
+            let expression = expression.replace("$key", "job");
+            serde_json::json!({"record": format!("panel:{number}"), "expr": expression})
+        })
+        .collect();
+    assert!(rules.len() > 12, "{}", rules.len());
+    let groups = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rules.yml");
+    std::fs::write(&file, groups.to_string()).expect("a file");
+    promtool(&["check", "rules", file.to_str().expect("its path")], "");
 }
