@@ -538,7 +538,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__config)
-            opts="-k -q -v -h --key --check --config --json --quiet --verbose --log --progress --help"
+            opts="-k -q -v -h --key --check --all --config --json --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -888,7 +888,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__inspect)
-            opts="-k -q -v -h --key --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --json --format --watch --quiet --verbose --log --progress --help"
+            opts="-k -o -q -v -h --key --host --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --json --format --watch --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -902,6 +902,13 @@ _rlock() {
                     return 0
                     ;;
                 -k)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --host)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -961,7 +968,14 @@ _rlock() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "table json openmetrics" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "table json wide name openmetrics" -- "${cur}"))
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json wide name openmetrics" -- "${cur}"))
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -1480,12 +1494,20 @@ else
 fi
 
 _rlock_or_command() {
-    local i offset
+    local i offset name
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${COMP_WORDS[i]} == -- ]] || continue
         offset=$(compgen -A function _comp_command_offset || compgen -A function _command_offset) && $offset $((i + 1))
         return
     done
     _rlock "$@"
+    # Not compgen -W: it would expand what a name contains.
+    if [[ ${COMP_WORDS[1]-} == @(inspect|break) && $2 != -* && $3 != -[!-ky]* && $3 != --[!ky]* ]]; then
+        local names=()
+        while IFS= read -r name; do
+            [[ $name == "$2"* ]] && names+=("$(printf %q "$name")")
+        done < <(timeout 0.3 rlock inspect -o name 2>/dev/null)
+        ((${#names[@]} == 0)) || COMPREPLY=("${names[@]}")
+    fi
 }
 complete -F _rlock_or_command -o bashdefault -o default rlock

@@ -158,7 +158,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l fsync -d 'Count 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -s k -l key -d 'The lock\'s name, as it was taken' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -s k -l key -d 'The lock\'s name, as it was taken, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text put before every key' -r -f
@@ -185,7 +185,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Pri
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand release" -s k -l key -d 'The lock\'s name, as it was taken' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand release" -s k -l key -d 'The lock\'s name, as it was taken, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text put before every key' -r -f
@@ -208,7 +208,7 @@ none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand check" -s k -l key -d 'The lock\'s name, as it was taken' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand check" -s k -l key -d 'The lock\'s name, as it was taken, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text put before every key' -r -f
@@ -234,6 +234,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -s q -l quiet -d 'Pri
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s k -l key -d 'A lock\'s name, even if it looks like a pattern or an option' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l host -d 'Only locks that a client on this host holds' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
@@ -244,8 +245,10 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tls-server-name 
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l password-file -d 'Read the password from the first line of this file, which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l sentinel-password-file -d 'Read the password for the sentinels from the first line of this file' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l config -d 'Read this configuration file alone; none: read no file' -r -F
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l format -d 'Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]' -r -f -a "table\t'One row a lock'
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s o -l format -d 'Output: table, wide (a table that is not cut), name (of each lock that is held), json (as --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]' -r -f -a "table\t'One row a lock'
 json\t'An array with one object a lock'
+wide\t'The same, as wide as it is'
+name\t'The name of each lock that is held'
 openmetrics\t'Gauges'"
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
@@ -260,7 +263,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l json -d 'Print a
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'The name of the lock to break, even if it looks like an option' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'A lock\'s name, even if it looks like a pattern or an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l token -d 'Break the lock of this token alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l slot -d 'Break the lock of the holder of this slot alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l reason -d 'Why: the holder says it, and inspect shows it' -r -f
@@ -330,6 +333,7 @@ line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l check -d 'Check every section of the files instead, and print the names of the files'
+complete -c rlock -n "__fish_rlock_using_subcommand config" -l all -d 'Show also settings that have their built-in value, as --json does'
 complete -c rlock -n "__fish_rlock_using_subcommand config" -l json -d 'Print an array with one object a setting instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand config" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand config" -s v -l verbose -d 'Print each step on stderr'
@@ -350,6 +354,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_su
 complete -c rlock -n "__fish_rlock_using_subcommand help; and not __fish_seen_subcommand_from run acquire renew release check inspect break doctor config completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 
 complete -c rlock -f
+complete -c rlock -n '__fish_rlock_using_subcommand inspect; or __fish_rlock_using_subcommand break' -a '(timeout 0.3 rlock inspect -o name 2>/dev/null)'
 complete -c rlock -n '__fish_rlock_using_subcommand run; and contains -- -- (commandline -opc)' -a '(
     set -l words (commandline -opc) (commandline -ct)
     set words $words[(math 1 + (contains -i -- -- $words))..]

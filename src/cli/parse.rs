@@ -75,8 +75,14 @@ pub struct Common<'a> {
 }
 
 impl HeldArgs {
+    /// Returns the lock's name. What was typed as KEY comes before the variable.
+    pub fn key(&self) -> Option<&str> {
+        self.name.as_deref().or(self.key.as_deref())
+    }
+
     fn common(&mut self) -> (&FileArgs, &mut OutputArgs, Vec<String>) {
-        (&self.nodes.files, &mut self.output, vec![self.key.clone()])
+        let locks = self.key().map(str::to_owned).into_iter().collect();
+        (&self.nodes.files, &mut self.output, locks)
     }
 }
 
@@ -103,7 +109,8 @@ impl Command {
                 (&args.nodes.files, &mut args.output, locks)
             }
             Self::Break(Deferred(args)) => {
-                let locks = args.key.iter().chain(&args.name).cloned().collect();
+                let names = args.words.iter().filter(|word| !is_pattern(word));
+                let locks = args.keys.iter().chain(names).cloned().collect();
                 (&args.nodes.files, &mut args.output, locks)
             }
             Self::Doctor(Deferred(args)) => {

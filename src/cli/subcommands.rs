@@ -30,6 +30,10 @@ pub enum InspectFormat {
     Table,
     /// An array with one object a lock
     Json,
+    /// The same, as wide as it is
+    Wide,
+    /// The name of each lock that is held
+    Name,
     /// Gauges
     #[value(name = "openmetrics")]
     OpenMetrics,
@@ -64,9 +68,19 @@ pub struct AcquireArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct HeldArgs {
+    /// The lock's name, as it was taken, even if it looks like an option
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        env = "RLOCK_KEY",
+        required_unless_present = "name"
+    )]
+    pub key: Option<String>,
+
     /// The lock's name, as it was taken
-    #[arg(short, long, value_name = "NAME", env = "RLOCK_KEY")]
-    pub key: String,
+    #[arg(value_name = "KEY", id = "name", value_parser = lock_name)]
+    pub name: Option<String>,
 
     /// Proof that the lock is the caller's, as acquire printed it or the command found it
     #[arg(long, value_name = "TOKEN", env = "RLOCK_TOKEN", value_parser = token)]
@@ -123,6 +137,10 @@ pub struct InspectArgs {
     #[arg(value_name = "KEY|PATTERN", value_parser = lock_name)]
     pub words: Vec<String>,
 
+    /// Only locks that a client on this host holds
+    #[arg(long, value_name = "HOST", help_heading = "Lock")]
+    pub host: Option<String>,
+
     #[command(flatten)]
     pub nodes: NodeArgs,
 
@@ -130,9 +148,10 @@ pub struct InspectArgs {
     #[arg(long, env = "RLOCK_JSON", help_heading = "Output")]
     pub json: bool,
 
-    /// Output: table, json (as --json) or openmetrics, gauges of locks and nodes for Prometheus
-    /// [default: table]
+    /// Output: table, wide (a table that is not cut), name (of each lock that is held), json (as
+    /// --json) or openmetrics, gauges of locks and nodes for Prometheus [default: table]
     #[arg(
+        short = 'o',
         long,
         value_name = "FORMAT",
         hide_possible_values = true,
@@ -213,21 +232,15 @@ pub struct DoctorArgs {
 }
 
 #[derive(Args, Debug)]
-#[command(override_usage = "rlock break [OPTIONS] KEY\n       rlock break [OPTIONS] -k NAME")]
+#[command(override_usage = "rlock break [OPTIONS] [-k NAME]... [KEY|PATTERN]...")]
 pub struct BreakArgs {
-    /// The name of the lock to break, even if it looks like an option
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        conflicts_with = "name",
-        help_heading = "Lock"
-    )]
-    pub key: Option<String>,
+    /// A lock's name, even if it looks like a pattern or an option
+    #[arg(short = 'k', long = "key", value_name = "NAME", help_heading = "Lock")]
+    pub keys: Vec<String>,
 
-    /// The name of the lock to break
-    #[arg(value_name = "KEY", id = "name", required_unless_present = "key", value_parser = lock_name)]
-    pub name: Option<String>,
+    /// Names of locks, or patterns (*, ?, [a-z], [!a-z]) for locks that are held
+    #[arg(value_name = "KEY|PATTERN", required_unless_present = "keys", value_parser = lock_name)]
+    pub words: Vec<String>,
 
     /// Break the lock of this token alone
     #[arg(long, value_name = "TOKEN", help_heading = "Lock")]
@@ -270,6 +283,10 @@ pub struct ConfigArgs {
     /// Check every section of the files instead, and print the names of the files
     #[arg(long, conflicts_with = "keys", help_heading = "Configuration")]
     pub check: bool,
+
+    /// Show also settings that have their built-in value, as --json does
+    #[arg(long, help_heading = "Output")]
+    pub all: bool,
 
     #[command(flatten)]
     pub files: FileArgs,

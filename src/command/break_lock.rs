@@ -5,7 +5,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
+
 use super::caller::Caller;
+use super::inspect::Selection;
 use super::{block_on, open, same_list, unanswered, warn_of_refusals};
 use crate::cli::subcommands::BreakArgs;
 use crate::clock::{self, Alarm};
@@ -22,10 +25,9 @@ use crate::lock::messages::{Look, TakeAway};
 use crate::lock::mode::Mode;
 use crate::lock::occupant::Occupant;
 use crate::lock::token::Token;
-use crate::report::{Event, Progress, Reporter, Status, ask, failures, occupied};
+use crate::report::{Event, Progress, Reporter, Status, ask, failure, failures, occupied};
 use crate::settings::{self, NodeSettings, Sources};
 use crate::store::Feature;
-use crate::text::is_pattern;
 
 /// Interval at which the nodes are asked whether the holder has released the key.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -33,22 +35,25 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time beyond the TTL: for the holder's last renewal, and for an observation.
 const MARGIN: Duration = Duration::from_secs(1);
 
+/// A lock to break, as it was observed.
 struct BreakRequest<'a> {
     args: &'a BreakArgs,
     key: Key,
-    reach: NodeSettings,
+    reach: &'a NodeSettings,
     report: Reporter,
+    nodes: Nodes,
+    looks: Observations,
+    /// Whether no other lock is broken with it.
+    is_alone: bool,
 }
 
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.store.needs(Feature::Parking, "break")?;
-    let name = args.key.as_deref().or(args.name.as_deref());
-    let name = name
-        .ok_or_else(|| Failure::new(Outcome::Usage, "no KEY is given; see rlock break --help"))?;
-    let key = settings::key(&args.nodes, name)?;
-    reach.store.must_know(&key, false)?;
-    let report = settings::reporter(&key, &args.output);
+    let selection = Selection::new(&args.nodes, &args.keys, &args.words)?;
+    if selection.has_patterns() {
+        reach.store.needs(Feature::Listing, "break of a pattern")?;
+    }
     if args
         .reason
         .as_ref()
@@ -60,48 +65,125 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
         )
         .into());
     }
-    let order = BreakRequest {
-        args,
-        key,
-        reach,
-        report,
-    };
-    block_on(order.carry_out())
+    block_on(break_all(args, &selection, &reach))
 }
 
-impl BreakRequest<'_> {
-    async fn carry_out(&self) -> anyhow::Result<Outcome> {
-        let nodes = open(&self.key, &self.reach)?;
-        let looks = observe(&nodes, self.reach.limit, Look::default(), |_| false).await;
-        let census = looks.census();
-        if !census.is_answered() {
-            return Err(unanswered(&self.key, nodes.quorum(), &looks.faults).into());
+/// Breaks the locks, all after one question. One that cannot be broken does not keep the others.
+async fn break_all(
+    args: &BreakArgs,
+    selection: &Selection,
+    reach: &NodeSettings,
+) -> anyhow::Result<Outcome> {
+    let keys = selection.find(reach).await?;
+    if keys.len() > 1 && (args.token.is_some() || args.slot.is_some()) {
+        let why = "--token and --slot are for one lock; give one KEY";
+        return Err(Failure::new(Outcome::Usage, why).into());
+    }
+    let is_alone = keys.len() == 1;
+    let (mut requests, mut shown, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    for key in keys {
+        let is_named = selection.names(&key);
+        let request = BreakRequest::look(args, key, reach, is_alone).await?;
+        if !is_named && request.looks.census().leading().is_none() {
+            continue;
         }
+        match request.shown() {
+            Ok(lines) => {
+                shown.extend(lines.iter().map(|line| format!("{}: {line}", request.key)));
+                requests.push(request);
+            }
+            Err(failure) => failures.push(failure),
+        }
+    }
+    match requests.first() {
+        Some(_) if args.yes => requests.iter().for_each(BreakRequest::show),
+        Some(first) => first.ask(&shown)?,
+        None if failures.is_empty() => {
+            let why = "nothing to break: no lock that matches is held";
+            return Err(Failure::new(Outcome::No, why).into());
+        }
+        None => {}
+    }
+    let ends = join_all(requests.iter().map(BreakRequest::carry_out)).await;
+    let failed = ends.into_iter().filter_map(Result::err);
+    let failures = failures.into_iter().map(anyhow::Error::from);
+    let mut errors: Vec<anyhow::Error> = failures.chain(failed).collect();
+    let last = errors.pop();
+    for error in &errors {
+        failure(args.output.log.form(), error);
+    }
+    last.map_or(Ok(Outcome::Done), Err)
+}
+
+impl<'a> BreakRequest<'a> {
+    async fn look(
+        args: &'a BreakArgs,
+        key: Key,
+        reach: &'a NodeSettings,
+        is_alone: bool,
+    ) -> anyhow::Result<Self> {
+        reach.store.must_know(&key, false)?;
+        let nodes = open(&key, reach)?;
+        let looks = observe(&nodes, reach.limit, Look::default(), |_| false).await;
+        if !looks.census().is_answered() {
+            return Err(unanswered(&key, nodes.quorum(), &looks.faults).into());
+        }
+        Ok(Self {
+            args,
+            report: settings::reporter(&key, &args.output),
+            key,
+            reach,
+            nodes,
+            looks,
+            is_alone,
+        })
+    }
+
+    /// Returns the holders that would lose the lock, for people; of a free lock the success that
+    /// would be forgotten.
+    fn shown(&self) -> Result<Vec<String>, Failure> {
+        let census = self.looks.census();
         let targets = self.targets(&census);
         let Some(first) = targets.first() else {
-            // A success under a lock that is free keeps `run --once` from running.
-            return match census.last()[1]
-                .filter(|_| census.leading().is_none() && self.args.slot.is_none())
-            {
-                Some(run) => self.forget(&nodes, &looks, run).await,
-                None if census.leading().is_some() => {
-                    let meant = self.args.slot.map_or_else(
-                        || "by this token".to_owned(),
-                        |slot| format!("in slot {slot}"),
-                    );
-                    let why = format!(
-                        "nothing to break: the lock is held, and not {meant}; see rlock inspect"
-                    );
-                    Err(self.no(why).into())
-                }
-                None => Err(self.nothing().into()),
-            };
+            return Ok(vec![self.success()?.success()]);
         };
-        same_list(&self.key, &nodes, &looks)?;
-        self.confirm(&targets)?;
+        same_list(&self.key, &self.nodes, &self.looks)?;
+        if first.holder().is_none() && !self.args.foreign {
+            let why = format!("{}; give --foreign to delete it", occupied(first));
+            return Err(failures::forbidden_by(first, why).of(&self.key));
+        }
+        Ok(targets.into_iter().map(occupied).collect())
+    }
+
+    /// Returns the success that keeps `run --once` from running though the lock is free.
+    fn success(&self) -> Result<&Entry, Failure> {
+        let census = self.looks.census();
+        if census.leading().is_some() {
+            let meant = self.args.slot.map_or_else(
+                || "by this token".to_owned(),
+                |slot| format!("in slot {slot}"),
+            );
+            let why =
+                format!("nothing to break: the lock is held, and not {meant}; see rlock inspect");
+            return Err(self.no(why));
+        }
+        let success = census.last()[1].filter(|run| {
+            self.args.slot.is_none() && self.args.token.is_none_or(|meant| meant == run.token)
+        });
+        success.ok_or_else(|| self.no("nothing to break: the lock is free"))
+    }
+
+    /// Breaks the lock of the holders that were shown, and of no other.
+    async fn carry_out(&self) -> anyhow::Result<Outcome> {
+        let looks = &self.looks;
+        let census = looks.census();
+        let targets = self.targets(&census);
+        let Some(first) = targets.first() else {
+            return self.forget(self.success()?).await;
+        };
         warn_of_refusals(&self.report, &looks.faults);
         if first.holder().is_none() {
-            return self.clear(&nodes, &looks).await;
+            return self.clear().await;
         }
         let highest = looks
             .of_nodes
@@ -119,16 +201,14 @@ impl BreakRequest<'_> {
             let done = if self.args.now || !details.kept {
                 let note = note(&census, token, details, &by);
                 let done = self
-                    .delete(&nodes, |_| {
-                        Some(TakeAway::Delete(token, highest, note.as_ref()))
-                    })
+                    .delete(|_| Some(TakeAway::Delete(token, highest, note.as_ref())))
                     .await;
                 done.map(|()| has_deleted = true)
             } else {
                 let tombstone = details.tombstone(token, by.clone());
                 // One tombstone is enough for the holder to stop its command.
                 let done = self
-                    .force(&nodes, |_| Some(TakeAway::Tombstone(token, &tombstone)))
+                    .force(|_| Some(TakeAway::Tombstone(token, &tombstone)))
                     .await;
                 done.map(|_| stopped.push(token))
             };
@@ -150,18 +230,7 @@ impl BreakRequest<'_> {
         if stopped.is_empty() {
             return Ok(Outcome::Done);
         }
-        self.wait(&nodes, &stopped, &looks).await
-    }
-
-    /// Returns the failure of a free lock. A name that looks like a pattern was perhaps meant as
-    /// one.
-    fn nothing(&self) -> Failure {
-        let advice = if is_pattern(self.key.typed()) {
-            "; break takes no pattern, but inspect does"
-        } else {
-            ""
-        };
-        self.no(format!("nothing to break: the lock is free{advice}"))
+        self.wait(&stopped).await
     }
 
     fn no(&self, why: impl Into<String>) -> Failure {
@@ -196,135 +265,101 @@ impl BreakRequest<'_> {
         all.into_iter().filter(is_meant).collect()
     }
 
-    /// Shows the holders and asks the user, before anything is changed.
-    fn confirm(&self, holders: &[&Occupant]) -> Result<(), Failure> {
-        let Some(first) = holders.first() else {
-            return Ok(());
-        };
-        if first.holder().is_none() && !self.args.foreign {
-            let why = format!("{}; give --foreign to delete it", occupied(first));
-            return Err(failures::forbidden_by(first, why).of(&self.key));
+    /// Says what is broken, where no question shows it.
+    fn show(&self) {
+        let census = self.looks.census();
+        for occupant in self.targets(&census) {
+            self.report.say(&Event::Holder { occupant });
         }
-        if self.args.yes {
-            for holder in holders {
-                self.report.say(&Event::Holder { occupant: holder });
-            }
-            return Ok(());
+        if let Ok(run) = self.success() {
+            self.report.say(&Event::Success { run });
         }
-        let shown: Vec<String> = holders.iter().map(|holder| occupied(holder)).collect();
-        let question = if holders.len() == 1 {
+    }
+
+    /// Asks the user about the lines `shown`, before anything is changed, or fails without a
+    /// terminal.
+    fn ask(&self, shown: &[String]) -> Result<(), Failure> {
+        let question = if shown.len() == 1 {
             "Break it?"
         } else {
             "Break all of these?"
         };
-        self.ask(&shown, question, |why| failures::forbidden_by(first, why))
-    }
-
-    /// Asks the user, or fails as `unasked` does without a terminal.
-    fn ask(
-        &self,
-        shown: &[String],
-        question: &str,
-        unasked: impl Fn(String) -> Failure,
-    ) -> Result<(), Failure> {
-        let lines: Vec<String> = shown
-            .iter()
-            .map(|shown| format!("{}: {shown}", self.key))
-            .collect();
-        match ask(lines.join("\n"), question) {
+        match ask(shown.join("\n"), question) {
             Some(true) => Ok(()),
-            Some(false) => Err(self.no("not broken")),
-            None => Err(unasked(format!(
-                "{}; no terminal to ask at, so give --yes",
-                shown[0]
-            ))
-            .of(&self.key)),
+            Some(false) if self.is_alone => Err(self.no("not broken")),
+            Some(false) => Err(Failure::new(Outcome::No, "not broken")),
+            None => {
+                let why = "no terminal to ask at, so give --yes";
+                let why = format!("{}; {why}", self.shown()?[0]);
+                let census = self.looks.census();
+                let unasked = match self.targets(&census).first() {
+                    Some(first) => failures::forbidden_by(first, why),
+                    None => Failure::new(Outcome::Usage, why),
+                };
+                Err(unasked.of(&self.key))
+            }
         }
     }
 
     /// Forces the lock at all nodes, as `how` says for each; an error if it was done at none.
     async fn force<'f>(
         &self,
-        nodes: &Nodes,
         how: impl Fn(usize) -> Option<TakeAway<'f>>,
     ) -> Result<Faults, Failure> {
-        let count = outside::take_away(nodes, self.reach.limit, how).await;
+        let count = outside::take_away(&self.nodes, self.reach.limit, how).await;
         if count.done > 0 {
             Ok(count.faults)
         } else if count.faults.is_empty() {
             Err(self.no("the holder has changed or released it meanwhile; nothing was broken"))
         } else {
-            Err(unanswered(&self.key, nodes.quorum(), &count.faults))
+            Err(unanswered(&self.key, self.nodes.quorum(), &count.faults))
         }
     }
 
     /// The same, and an error if the nodes that were not reached may still be a majority.
-    async fn delete<'f>(
-        &self,
-        nodes: &Nodes,
-        how: impl Fn(usize) -> Option<TakeAway<'f>>,
-    ) -> Result<(), Failure> {
-        let faults = self.force(nodes, how).await?;
-        if faults.len() >= nodes.quorum().needed() {
-            return Err(unanswered(&self.key, nodes.quorum(), &faults));
+    async fn delete<'f>(&self, how: impl Fn(usize) -> Option<TakeAway<'f>>) -> Result<(), Failure> {
+        let faults = self.force(how).await?;
+        let quorum = self.nodes.quorum();
+        if faults.len() >= quorum.needed() {
+            return Err(unanswered(&self.key, quorum, &faults));
         }
         Ok(())
     }
 
     /// Deletes the last success and all before it that nodes know, unless another run has succeeded
     /// meanwhile.
-    async fn forget(
-        &self,
-        nodes: &Nodes,
-        looks: &Observations,
-        run: &Entry,
-    ) -> anyhow::Result<Outcome> {
-        if self.args.token.is_some_and(|meant| meant != run.token) {
-            return Err(self.nothing().into());
-        }
-        if self.args.yes {
-            self.report.say(&Event::Success { run });
-        } else {
-            self.ask(&[run.success()], "Break it?", |why| {
-                Failure::new(Outcome::Usage, why)
-            })?;
-        }
+    async fn forget(&self, run: &Entry) -> anyhow::Result<Outcome> {
         let known = |node: usize| {
-            looks.of_nodes[node]
+            self.looks.of_nodes[node]
                 .as_ref()
                 .and_then(|seen| seen.last.success.as_ref())
         };
         let token = |node: usize| known(node).unwrap_or(run).token;
-        self.delete(nodes, |node| Some(TakeAway::Forget(token(node))))
+        self.delete(|node| Some(TakeAway::Forget(token(node))))
             .await?;
         self.report.say(&Event::Forgotten);
         Ok(Outcome::Done)
     }
 
     /// Deletes a foreign value, unless it has changed since it was observed.
-    async fn clear(&self, nodes: &Nodes, looks: &Observations) -> anyhow::Result<Outcome> {
-        let census = looks.census();
+    async fn clear(&self) -> anyhow::Result<Outcome> {
+        let census = self.looks.census();
         let seen = |node: usize| {
-            looks.of_nodes[node]
+            self.looks.of_nodes[node]
                 .as_ref()?
                 .foreign
                 .as_ref()
                 .filter(|_| census.agrees_with_leading(node) == Some(true))
         };
-        self.delete(nodes, |node| seen(node).map(TakeAway::DeleteForeign))
+        self.delete(|node| seen(node).map(TakeAway::DeleteForeign))
             .await?;
         self.report.say(&Event::KeyDeleted);
         Ok(Outcome::Done)
     }
 
     /// Waits until the holders have released their tombstones, or these have expired.
-    async fn wait(
-        &self,
-        nodes: &Nodes,
-        tokens: &[Token],
-        looks: &Observations,
-    ) -> anyhow::Result<Outcome> {
-        let census = looks.census();
+    async fn wait(&self, tokens: &[Token]) -> anyhow::Result<Outcome> {
+        let census = self.looks.census();
         // Where no look tells how long a lease lasts, it lasts its whole length at most.
         let lefts = census
             .holders()
@@ -336,9 +371,10 @@ impl BreakRequest<'_> {
             .max()
             .unwrap_or_default();
         let (begun, mut alarm) = (clock::now(), Alarm::new()?);
-        let progress = Progress::new(&self.report);
+        // Of several, each would draw over the others.
+        let progress = self.is_alone.then(|| Progress::new(&self.report));
         loop {
-            let looks = observe(nodes, self.reach.limit, Look::default(), |_| false).await;
+            let looks = observe(&self.nodes, self.reach.limit, Look::default(), |_| false).await;
             let kept = tokens
                 .iter()
                 .any(|token| looks.census().is_anywhere(*token));
@@ -365,13 +401,10 @@ impl BreakRequest<'_> {
                     ))
                     .into());
             }
-            progress.show(
-                &self.report,
-                &Status::Break {
-                    waited,
-                    limit: left,
-                },
-            );
+            let limit = left;
+            if let Some(progress) = &progress {
+                progress.show(&self.report, &Status::Break { waited, limit });
+            }
             alarm.reached(clock::now() + PAUSE).await;
         }
     }

@@ -48,7 +48,13 @@ pub fn config(args: &ConfigArgs) -> anyhow::Result<Outcome> {
         Value::Array(settings.rows().map(|row| object(&row)).collect()).to_string() + "\n"
     } else {
         let row = |row: Row| vec![row.name.clone(), escape::text(&text(&row)), source(&row)];
-        table(&settings.rows().map(row).collect::<Vec<_>>())
+        let is_shown = |row: &Row| args.all || !matches!(row.source, Source::BuiltIn);
+        let rows: Vec<_> = settings.rows().filter(is_shown).map(row).collect();
+        if rows.is_empty() {
+            "nothing is set; --all shows the built-in values\n".to_owned()
+        } else {
+            table(&rows)
+        }
     };
     print(text.as_bytes())?;
     Ok(Outcome::Done)

@@ -11,16 +11,25 @@ use crate::exit::{self, Failure, Outcome};
 use crate::text::escape;
 
 /// Hands what follows `--` to the package bash-completion. Debian 12 calls the function
-/// `_command_offset`.
+/// `_command_offset`. `inspect` and `break` are offered the locks that are held, where the nodes
+/// tell them within 0.3 s.
 const BASH: &str = "
 _rlock_or_command() {
-    local i offset
+    local i offset name
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${COMP_WORDS[i]} == -- ]] || continue
         offset=$(compgen -A function _comp_command_offset || compgen -A function _command_offset) && $offset $((i + 1))
         return
     done
     _rlock \"$@\"
+    # Not compgen -W: it would expand what a name contains.
+    if [[ ${COMP_WORDS[1]-} == @(inspect|break) && $2 != -* && $3 != -[!-ky]* && $3 != --[!ky]* ]]; then
+        local names=()
+        while IFS= read -r name; do
+            [[ $name == \"$2\"* ]] && names+=(\"$(printf %q \"$name\")\")
+        done < <(timeout 0.3 rlock inspect -o name 2>/dev/null)
+        ((${#names[@]} == 0)) || COMPREPLY=(\"${names[@]}\")
+    fi
 }
 complete -F _rlock_or_command -o bashdefault -o default rlock
 ";
@@ -28,12 +37,19 @@ complete -F _rlock_or_command -o bashdefault -o default rlock
 /// The same for fish.
 const FISH: &str = "
 complete -c rlock -f
+complete -c rlock -n '__fish_rlock_using_subcommand inspect; or __fish_rlock_using_subcommand break' -a '(timeout 0.3 rlock inspect -o name 2>/dev/null)'
 complete -c rlock -n '__fish_rlock_using_subcommand run; and contains -- -- (commandline -opc)' -a '(
     set -l words (commandline -opc) (commandline -ct)
     set words $words[(math 1 + (contains -i -- -- $words))..]
     complete -C \"$words\"
 )'
 ";
+
+/// The same for zsh, with the function that completes the name of a lock.
+const ZSH: &str = "
+_rlock_names() { compadd -- ${(f)\"$(timeout 0.3 rlock inspect -o name 2>/dev/null)\"} }
+
+_rlock() {";
 
 /// Prints the completions for `shell`.
 pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
@@ -50,7 +66,20 @@ pub fn completions(shell: Shell) -> anyhow::Result<Outcome> {
         Shell::Bash => text.into_owned() + BASH,
         Shell::Fish => text.into_owned() + FISH,
         // Options behind the command are the command's.
-        Shell::Zsh => text.replace("'*::argv -- ", "'(-)*::argv -- "),
+        Shell::Zsh => {
+            let text = text.replace("'*::argv -- ", "'(-)*::argv -- ");
+            let lines = text.split_inclusive('\n').map(|line| {
+                let (words, end) = ("'*::words -- ", ":' \\\n");
+                match line
+                    .strip_suffix(end)
+                    .filter(|line| line.starts_with(words))
+                {
+                    Some(line) => format!("{line}:_rlock_names' \\\n"),
+                    None => line.to_owned(),
+                }
+            });
+            lines.collect::<String>().replacen("\n_rlock() {", ZSH, 1)
+        }
     };
     print(text.as_bytes())?;
     Ok(Outcome::Done)

@@ -181,7 +181,7 @@ impl Occupant {
         let held = self.held_for(now).map_or_else(String::new, |span| {
             format!(", for {}", duration::show_seconds(span))
         });
-        format!("{}{held}{}", self.named(), self.end())
+        format!("{}{held}{}", self.named(), self.end(now))
     }
 
     /// Returns the same in fewer words: `held for 3m 2s by deploy@web1, backup.sh (note)`.
@@ -198,7 +198,7 @@ impl Occupant {
             "{how} for {} by {}{}",
             duration::show_seconds(span),
             details.brief(),
-            self.end()
+            self.end(now)
         )
     }
 
@@ -215,9 +215,9 @@ impl Occupant {
 
     /// Returns when the occupant ends, as far as that is news: a live run renews its lease before
     /// it ends.
-    fn end(&self) -> String {
+    fn end(&self, now: u64) -> String {
         match self.ttl {
-            Some(ttl) if self.is_parked() => format!("; free in {}", duration::show_rounded(ttl)),
+            Some(ttl) if self.is_parked() => format!("; free in {}", until(ttl, now)),
             Some(ttl) if self.is_overdue(ttl) => {
                 format!(
                     "; its renewal is overdue: its lease ends in {}",
@@ -225,10 +225,7 @@ impl Occupant {
                 )
             }
             Some(_) if self.is_renewed() => String::new(),
-            Some(ttl) => format!(
-                "; its lease ends in {} unless renewed",
-                duration::show_rounded(ttl)
-            ),
+            Some(ttl) => format!("; its lease ends in {} unless renewed", until(ttl, now)),
             None if !matches!(self.who, OccupantKind::Foreign(_)) => String::new(),
             None => "; it has no TTL and will never go away by itself".to_owned(),
         }
@@ -374,6 +371,17 @@ impl fmt::Display for Members {
             count => write!(f, " and {} more", count - 1),
         }
     }
+}
+
+/// Returns the time that is left at `now` (unix time in ms), and of an hour or more also when it is
+/// over: `2days 23h (Sun 12:00 UTC)`.
+fn until(left: Duration, now: u64) -> String {
+    let span = duration::show_rounded(left);
+    if left < Duration::from_secs(3600) {
+        return span;
+    }
+    let end = duration::time_of_day(now.saturating_add(duration::millis(left)));
+    format!("{span} ({end})")
 }
 
 #[cfg(test)]

@@ -54,7 +54,13 @@ pub struct HeldLock {
 impl HeldLock {
     /// Checks what was typed.
     pub fn new(args: &HeldArgs, sources: &Sources) -> Result<Self, Failure> {
-        let key = key(&args.nodes, &args.key)?;
+        if args.name.is_some() && sources.typed("key") {
+            return Err(usage(
+                "KEY and --key contradict each other: give one of them",
+            ));
+        }
+        // clap requires one of them.
+        let key = key(&args.nodes, args.key().unwrap_or_default())?;
         let reach = NodeSettings::new(&args.nodes, sources)?;
         reach.store.must_know(&key, false)?;
         Ok(Self {

@@ -81,6 +81,15 @@ pub fn days(span: Duration) -> String {
     format!("{}d", span.as_secs() / (24 * 3600))
 }
 
+/// Returns the day of the week and the time of day at `at`, in unix milliseconds: `Fri 22:15 UTC`.
+pub fn time_of_day(at: u64) -> String {
+    // 1970 began on a Thursday.
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    let minutes = at / 60_000;
+    let day = DAYS[usize::try_from(minutes / 1440 % 7).unwrap_or_default()];
+    format!("{day} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
+}
+
 /// Returns whole milliseconds.
 pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
@@ -90,6 +99,13 @@ pub fn millis(span: Duration) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_time_of_day_has_its_weekday() {
+        assert_eq!(time_of_day(0), "Thu 00:00 UTC");
+        // date -u -d @1795817700: Fri Nov 27 22:15:00 UTC 2026
+        assert_eq!(time_of_day(1_795_817_700_999), "Fri 22:15 UTC");
+    }
 
     #[test]
     fn units_are_needed_and_months_are_not_minutes() {

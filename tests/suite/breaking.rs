@@ -188,15 +188,56 @@ fn a_lock_without_a_live_run_is_deleted_at_once_and_the_next_fence_is_higher() {
     breaking(&nodes)
         .finish()
         .code(1)
-        .said(&["nothing to break"])
-        .never_said("pattern");
-    let pattern = rlock_words(["break", "j*", "--yes"])
+        .said(&["job: nothing to break: the lock is free"]);
+    rlock_words(["break", "j*", "--yes"])
         .node(&nodes)
         .finish()
+        .code(1)
+        .said(&["nothing to break: no lock that matches is held"]);
+}
+
+#[test]
+fn several_locks_are_broken_after_one_question_and_one_that_is_free_does_not_keep_the_others() {
+    let server = Server::start();
+    let names = ["deploy-a", "deploy-b", "other"];
+    let [a, b, other] = names.map(|name| rlock(name).on(&server).hold(OBEDIENT));
+    let breaking = |words: &[&str]| rlock_words(["break"]).on(&server).args(words);
+    breaking(&[
+        "deploy-*",
+        "--yes",
+        "--token",
+        "2e21bcac-3b25-4678-9f07-0d7696bb22a5",
+    ])
+    .finish()
+    .code(64)
+    .said(&["--token and --slot are for one lock"]);
+    breaking(&["deploy-*"])
+        .finish()
+        .code(64)
+        .said(&["give --yes"]);
+
+    let mut session = Session::of(
+        RLOCK,
+        &[RLOCK, "break", "--node", &server.url(), "deploy-*"],
+    );
+    session.sees("deploy-a: held by");
+    session.sees("deploy-b: held by");
+    session.sees("Break all of these? [y/N] ");
+    session.press("y\n");
+    for job in [a, b] {
+        job.finish().code(79).mentions(&["broke the lock"]);
+    }
+    assert_eq!(server.cli(&["EXISTS", "other"]), "1");
+
+    let told = breaking(&["free-a", "other", "free-b", "--yes"])
+        .finish()
         .code(1);
-    pattern.said(&[
-        "j*: nothing to break: the lock is free; break takes no pattern, but inspect does",
+    told.mentions(&[
+        "free-a: nothing to break: the lock is free",
+        "free-b: nothing to break: the lock is free",
+        "its holder released it",
     ]);
+    other.finish().code(79);
 }
 
 #[test]
@@ -445,10 +486,6 @@ fn bad_input_and_no_majority() {
             .code(64)
             .said(&["from 1 to 1000"]);
     }
-    rlock_words(["break", "a", "-k", "b"])
-        .node(&nodes)
-        .finish()
-        .code(64);
     breaking("local:/tmp/rlock-suite-break")
         .finish()
         .code(64)

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{RLOCK, Session, rlock_words, skipped};
+use crate::support::{RLOCK, Running, Server, Session, rlock, rlock_words, skipped};
 
 /// Completes the end of a line with all that fits.
 const INSERT_ALL: &str = "\x1b*";
@@ -135,6 +135,41 @@ fn bash_completes_rlocks_words() {
     ]);
 }
 
+/// Two held locks, one with a name that a shell would expand.
+fn held(server: &Server) -> [Running; 2] {
+    ["deploy-a", "deploy $(touch evil)"].map(|name| {
+        let run = rlock(name).on(server);
+        run.hold("echo ready; read line; true")
+    })
+}
+
+/// Has rlock find the server, and a busy machine take longer than a user would.
+fn finding(server: &Server) -> String {
+    format!(
+        "export RLOCK_NODE={}\ntimeout() {{ shift; \"$@\"; }}\n",
+        server.url()
+    )
+}
+
+#[test]
+fn bash_completes_the_names_of_held_locks_and_expands_none() {
+    let server = Server::start();
+    let _held = held(&server);
+    let mut bash = Shell::bash(&finding(&server));
+    bash.completes(&[
+        ("rlock break deploy-", "rlock break deploy-a"),
+        ("rlock inspect -k deploy-", "rlock inspect -k deploy-a"),
+        ("rlock break --ye", "rlock break --yes"),
+    ]);
+    // echo joins the words that the shell was given.
+    bash.completes(&[(
+        "rlock break --yes d",
+        "rlock break --yes deploy-a deploy $(touch evil)",
+    )]);
+    bash.leaves_alone(&["rlock break x", "rlock run -k d"]);
+    assert!(!bash.session.dir().join("evil").exists());
+}
+
 /// The function stands for that of the package bash-completion.
 #[test]
 fn bash_hands_the_command_over() {
@@ -215,7 +250,12 @@ fn zsh_completes_rlocks_words_and_the_command() {
         .into_iter()
         .find(|path| path.exists());
     let zsh = zsh.expect("zsh");
+    let server = Server::start();
+    let _held = held(&server);
+    let setup = setup + &finding(&server);
     let mut zsh = Shell::start(&[&zsh.display().to_string(), "-f", "-i"], &setup, TAB);
+    zsh.completes(&[("rlock break deploy-", "rlock break deploy-a")]);
+    assert!(!zsh.session.dir().join("evil").exists());
     zsh.completes(&WORDS[..2]);
     zsh.leaves_alone(&NAMES);
     zsh.completes(&[
@@ -257,9 +297,20 @@ fn fish_completes_rlocks_words_and_the_command() {
     ] {
         std::fs::write(folder.path().join(name), text).expect("a file");
     }
+    let server = Server::start();
+    let _held = held(&server);
+    let rlocks = Path::new(RLOCK).parent().expect("a folder");
+    let path = format!(
+        "{}:{}",
+        rlocks.display(),
+        std::env::var("PATH").expect("a path")
+    );
     let completed = |typed: &str| {
         let mut fish = Command::new(root.join("usr/bin/fish"));
-        fish.args(["-c", &format!("source rlock.fish; complete -C '{typed}'")])
+        let timeout = "function timeout; $argv[2..]; end; source rlock.fish";
+        fish.args(["-c", &format!("{timeout}; complete -C '{typed}'")])
+            .env("RLOCK_NODE", server.url())
+            .env("PATH", &path)
             .current_dir(folder.path());
         let libraries = modules(&root.join("usr/lib")).expect("a folder");
         let libraries = libraries
@@ -292,8 +343,11 @@ fn fish_completes_rlocks_words_and_the_command() {
         ),
         ("rlock run -k x --ca c", &["ca.pem"]),
         ("rlock run -k ", &[]),
-        ("rlock inspect c", &[]),
-        ("rlock break c", &[]),
+        // fish finds a letter within a name, too.
+        ("rlock inspect q", &[]),
+        ("rlock break q", &[]),
+        ("rlock break deploy-", &["deploy-a"]),
+        ("rlock break d", &["deploy $(touch evil)", "deploy-a"]),
         ("rlock run -k x -- xargs --max-p", &["--max-procs"]),
         ("rlock run -k x -- xarg", &["xargs"]),
         ("rlock run -k x -- cat on", &["one.txt"]),

@@ -640,3 +640,45 @@ fn locks_that_are_found_and_cannot_be_read_are_not_called_free() {
     );
     drop(job);
 }
+
+#[test]
+fn the_locks_of_one_host_are_shown_and_none_is_1() {
+    let server = Server::start();
+    let (job, other) = (holder(&server, "job"), holder(&server, "other"));
+    let host = seen(&server.url(), &["job"], 0)[0]["holder"]["host"].clone();
+    let host = host.as_str().expect("a host");
+    // Another host holds this one, by what it has stored.
+    let value = server.cli(&["GET", "other"]);
+    let elsewhere = value.replace(host, "web9");
+    assert_ne!(value, elsewhere);
+    server.cli(&["SET", "other", &elsewhere, "KEEPTTL"]);
+    let names = |words: &[&str], code: i32| {
+        let told = inspect(&server.url())
+            .args(["-o", "name"])
+            .args(words)
+            .finish();
+        told.code(code).silent().stdout
+    };
+    assert_eq!(names(&[], 0), ["job", "other"]);
+    assert_eq!(names(&["--host", host], 0), ["job"]);
+    assert_eq!(names(&["--host", "web9"], 0), ["other"]);
+    assert_eq!(names(&["--host", "web9", "job"], 1), [""; 0]);
+    assert_eq!(names(&["free"], 1), [""; 0]);
+    drop((job, other));
+}
+
+#[test]
+fn a_wide_table_is_not_cut_to_the_terminal() {
+    let server = Server::start();
+    let job = holder(
+        &server,
+        "a-name-that-is-longer-than-a-narrow-terminal-has-room-for",
+    );
+    let mut shell = Session::bash_on(RLOCK, &server);
+    shell.resize(24, 60);
+    for (form, is_whole) in [("table", false), ("wide", true)] {
+        let shown = shell.answer(&format!("rlock inspect -o {form}"));
+        assert_eq!(shown.contains("has-room-for"), is_whole, "{form}: {shown}");
+    }
+    drop(job);
+}

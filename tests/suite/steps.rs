@@ -672,3 +672,32 @@ fn bad_input_is_64_and_changes_nothing() {
         0
     );
 }
+
+#[test]
+fn the_name_of_a_lock_may_stand_without_a_flag_and_comes_before_the_variable() {
+    let server = Server::start();
+    let acquire = |key: &str| {
+        let taken = rlock_words(["acquire", "-k", key]).on(&server).finish();
+        taken.code(0).stdout.remove(0)
+    };
+    let (token, _other) = (acquire("job"), acquire("other"));
+    let of = |words: &[&str]| {
+        rlock_words(words)
+            .on(&server)
+            .args(["--token", &token])
+            .env("RLOCK_KEY", "other")
+            .finish()
+    };
+    of(&["check", "job"]).code(0);
+    of(&["renew", "job"]).code(0);
+    of(&["check"]).code(1).said(&["other: "]);
+    of(&["release", "-k", "job", "job"])
+        .code(64)
+        .said(&["KEY and --key contradict each other"]);
+    of(&["release", "redis://:secret@h"])
+        .code(64)
+        .said(&["a node's address is given with --node"])
+        .never_said("secret");
+    of(&["release", "job"]).code(0);
+    assert_eq!(server.cli(&["EXISTS", "job", "other"]), "1");
+}

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
 
+use crate::cli::NodeArgs;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
 use crate::command::{block_on, nodes_of, print, unanswered};
@@ -34,18 +35,23 @@ const MAX_WAITERS: usize = 1000;
 /// Number of waiters that are asked for while several locks are observed at once.
 const MAX_WAITERS_AT_ONCE: usize = 32;
 
+/// Failure of a scan.
+const SCAN_FAILS: &str = "cannot scan for locks";
+
 /// Shortest interval of `--watch`.
 const OFTEN: Duration = Duration::from_millis(50);
 
 /// The locks to show.
-struct Selection {
+pub(super) struct Selection {
     /// Those given by name.
     keys: Vec<Key>,
-    /// Whether the exit code tells if one of them is held: a name or a pattern was given.
+    /// Whether the exit code tells if one of them is held: a name, a pattern or a host was given.
     is_question: bool,
-    /// Patterns for others; one that matches every name, if nothing was given.
+    /// Patterns for others.
     patterns: Vec<Pattern>,
     prefix: String,
+    /// `--host`.
+    host: Option<String>,
 }
 
 /// The locks as observed.
@@ -63,7 +69,7 @@ struct View {
 pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let format = format(args, sources)?;
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    let selection = Selection::new(args)?;
+    let selection = Selection::of(args)?;
     if !selection.patterns.is_empty() {
         reach
             .store
@@ -102,35 +108,74 @@ fn format(args: &InspectArgs, sources: &Sources) -> Result<InspectFormat, Failur
 }
 
 impl Selection {
-    fn new(args: &InspectArgs) -> Result<Self, Failure> {
+    /// Returns the locks to show: all, if none is named.
+    fn of(args: &InspectArgs) -> Result<Self, Failure> {
+        let (nodes, every) = (&args.nodes, ["*".to_owned()]);
+        let is_named = !args.keys.is_empty() || !args.words.is_empty();
+        let words = if is_named { &args.words[..] } else { &every };
+        Ok(Self {
+            is_question: is_named || args.host.is_some(),
+            host: args.host.clone(),
+            ..Self::new(nodes, &args.keys, words)?
+        })
+    }
+
+    /// Reads names, and words that are names or patterns.
+    pub(super) fn new(
+        nodes: &NodeArgs,
+        keys: &[String],
+        words: &[String],
+    ) -> Result<Self, Failure> {
         let (patterns, names): (Vec<&String>, Vec<&String>) =
-            args.words.iter().partition(|word| is_pattern(word));
-        let (prefix, every) = (args.nodes.prefix.clone(), "*".to_owned());
-        let key = |name: &String| settings::key(&args.nodes, name);
-        let keys = args
-            .keys
-            .iter()
-            .chain(names)
-            .map(key)
-            .collect::<Result<Vec<_>, _>>()?;
+            words.iter().partition(|word| is_pattern(word));
+        let key = |name: &String| settings::key(nodes, name);
+        let keys = keys.iter().chain(names).map(key);
         let read = |text: &String| {
             let refusal = |error: PatternError| {
                 format!("{}: {}; -k takes any name", escape::text(text), error.msg)
             };
             Pattern::new(text).map_err(|error| Failure::new(Outcome::Usage, refusal(error)))
         };
-        let is_question = !keys.is_empty() || !patterns.is_empty();
-        let patterns = if is_question { patterns } else { vec![&every] };
-        let patterns = patterns.into_iter().map(read).collect::<Result<_, _>>()?;
         Ok(Self {
-            keys,
-            is_question,
-            patterns,
-            prefix,
+            keys: keys.collect::<Result<_, _>>()?,
+            patterns: patterns.into_iter().map(read).collect::<Result<_, _>>()?,
+            prefix: nodes.prefix.clone(),
+            is_question: true,
+            host: None,
         })
     }
 
-    fn names(&self, key: &Key) -> bool {
+    pub(super) fn has_patterns(&self) -> bool {
+        !self.patterns.is_empty()
+    }
+
+    /// Returns the locks that are named, and those that match and have been used within a week.
+    pub(super) async fn find(&self, reach: &NodeSettings) -> anyhow::Result<Vec<Key>> {
+        let mut keys = self.keys.clone();
+        if self.has_patterns() {
+            let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
+            let (found, unread) = find_locks(self, &stores, false).await;
+            if unread.len() > Quorum::of(stores.len()).tolerated() {
+                return Err(without_majority(SCAN_FAILS, stores.len(), &unread).into());
+            }
+            keys.extend(found);
+        }
+        Ok(keys)
+    }
+
+    /// Whether a client of the host holds the lock, or it is unknown which client does.
+    fn is_of_host(&self, observations: &Observations) -> bool {
+        let census = observations.census();
+        let holders = census.holders();
+        let mut hosts = holders
+            .iter()
+            .filter_map(|(occupant, _)| Some(&occupant.holder()?.1.host));
+        self.host
+            .as_ref()
+            .is_none_or(|host| census.state() == State::Unknown || hosts.any(|there| there == host))
+    }
+
+    pub(super) fn names(&self, key: &Key) -> bool {
         self.keys.contains(key)
     }
 }
@@ -145,11 +190,7 @@ impl View {
         let mut keys = selection.keys.clone();
         let (found, unread) = find_locks(selection, &stores, with_line).await;
         if unread.len() > Quorum::of(stores.len()).tolerated() {
-            let incomplete = Some(without_majority(
-                "cannot scan for locks",
-                stores.len(),
-                &unread,
-            ));
+            let incomplete = Some(without_majority(SCAN_FAILS, stores.len(), &unread));
             return Ok(Self {
                 stores,
                 locks: Vec::new(),
@@ -226,7 +267,8 @@ impl View {
                 || selection.names(key)
                 || faults.any(|there| there.fault.denied != Some(Denied::Key))
         };
-        let (locks, unreadable) = locks.into_iter().partition(is_readable);
+        let (mut locks, unreadable): (Vec<_>, _) = locks.into_iter().partition(is_readable);
+        locks.retain(|(_, observations)| selection.is_of_host(observations));
         Ok(Self {
             stores,
             locks,
@@ -256,13 +298,12 @@ impl View {
             )),
             _ if incomplete.is_some() => None,
             InspectFormat::Json => Some(programs::json(locks.iter().chain(unreadable), stores)),
-            InspectFormat::Table => Some(table::of(
-                locks,
-                unreadable.len(),
-                stores,
-                unread,
-                text::columns(std::io::stdout()),
-            )),
+            InspectFormat::Name => Some(programs::names(locks)),
+            InspectFormat::Table | InspectFormat::Wide => {
+                let width = Some(std::io::stdout()).filter(|_| format == InspectFormat::Table);
+                let width = width.and_then(text::columns);
+                Some(table::of(locks, unreadable.len(), stores, unread, width))
+            }
         }
     }
 
@@ -352,7 +393,8 @@ async fn watch(
             }
             Err(error) => format!("{error:#}\n"),
         };
-        if !print(screen(&text, format != InspectFormat::Table).as_bytes())? {
+        let is_data = !matches!(format, InspectFormat::Table | InspectFormat::Wide);
+        if !print(screen(&text, is_data).as_bytes())? {
             return Ok(Outcome::Done);
         }
         alarm.reached(begun + every).await;

@@ -38,6 +38,15 @@ const NODE_UP: Gauge = Gauge::new(
 /// Last line of the format.
 const END: &str = "# EOF\n";
 
+/// Returns the name of each lock that is held, on a line of its own.
+pub(super) fn names(locks: &[(Key, Observations)]) -> String {
+    let held = locks
+        .iter()
+        .filter(|(_, observations)| observations.census().state() == State::Held);
+    held.map(|(key, _)| escape::text(key.typed()) + "\n")
+        .collect()
+}
+
 /// Returns an array with one object a key, on one line.
 pub(super) fn json<'a>(
     rows: impl Iterator<Item = &'a (Key, Observations)>,

@@ -212,7 +212,7 @@ fn a_file_with_a_password_in_an_address_is_closed_to_others() {
 fn found(folder: &Path, variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = Command::new(RLOCK);
     command
-        .args(["config"])
+        .args(["config", "--all"])
         .env_clear()
         .envs(variables.iter().copied())
         .current_dir(folder);
@@ -509,7 +509,17 @@ fn config_shows_each_setting_with_its_source_and_no_password() {
     );
     assert_eq!(row("no-wait"), ["no-wait", "true", &lock, "[lock.\"job\"]"]);
     assert_eq!(row("ttl"), ["ttl", "2m", "RLOCK_TTL"]);
-    assert_eq!(row("wait"), ["wait", "-", "built", "in"]);
+    assert_eq!(shown.len(), 4, "{shown:#?}");
+    let all = set
+        .rlock(&["config", "--all", "-k", "job"])
+        .finish()
+        .code(0)
+        .silent()
+        .stdout;
+    assert!(all.len() > 30, "{all:#?}");
+    let wait = all.iter().find(|line| line.starts_with("wait "));
+    let wait: Vec<&str> = wait.expect("a row").split_whitespace().collect();
+    assert_eq!(wait, ["wait", "-", "built", "in"]);
     let json = set
         .rlock(&["config", "--json"])
         .finish()

@@ -45,7 +45,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("command/config.rs", &["config"], "an answer"),
     ("command/inspect/mod.rs", &["screen"], "an answer"),
     ("command/inspect/table.rs", &["of"], "an answer"),
-    ("command/break_lock.rs", &["confirm"], "a question"),
+    ("command/break_lock.rs", &["ask"], "a question"),
     // A server's words, which are recognised.
     (
         "store/redis/error.rs",
@@ -110,7 +110,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     // Parts of a message that is explained, or of a holder's description.
     (
         "command/break_lock.rs",
-        &["carry_out", "nothing", "wait"],
+        &["break_lock", "break_all", "success", "wait"],
         "a part",
     ),
     ("command/held.rs", &["ttl", "unmet"], "a part"),

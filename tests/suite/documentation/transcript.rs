@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Lease of the run that is played. README shows the default's, which takes longer.
 const TTL: &str = "5s";
 
+/// Days of the week, as messages name them.
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
 /// A shell on a host, and the lines that it and its commands print.
 struct Host {
     name: &'static str,
@@ -211,6 +214,8 @@ impl Stage {
                 () if bare.chars().all(is_digit) && (bare.len() > 2 || word.starts_with('+')) => {
                     "NUMBER"
                 }
+                () if DAYS.contains(&bare) => "DAY",
+                () if bare.len() == 5 && bare.as_bytes()[2] == b':' => "CLOCK",
                 () if bare.matches('.').count() == 2 && bare.starts_with(is_digit) => "VERSION",
                 () if bare.len() == 36 && bare.matches('-').count() == 4 => "TOKEN",
                 () if bare.contains('@') => "HOLDER",
