@@ -100,6 +100,11 @@ impl Fault {
         self.remedy.filter(|remedy| !self.why.ends_with(remedy))
     }
 
+    /// Whether the same request may succeed later.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self.kind, FaultKind::Refused | FaultKind::Unfit)
+    }
+
     /// Whether the node refuses what we show to it, or we refuse its certificate: not a right of a
     /// user that it knows.
     pub fn is_about_login(&self) -> bool {

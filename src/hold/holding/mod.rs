@@ -474,22 +474,26 @@ impl Holding {
 
     /// Repeats a release that a majority has not confirmed, for as long as no other client can have
     /// the lock at the nodes that are silent. A success that too few nodes know of would be
-    /// repeated, and a parked lock at too few nodes be given to others.
+    /// repeated, and a parked lock at too few nodes be given to others. A node that refuses it is
+    /// not asked again.
     async fn repeat(&mut self, request: &Release, count: &mut ReleaseCount) {
-        while count.ours < self.nodes.quorum().needed() && !count.faults.is_empty() {
+        while count.ours < self.nodes.quorum().needed() {
+            let silent = count.faults.only(Fault::may_pass);
+            let silent: Vec<usize> = silent.iter().map(|there| there.node).collect();
+            if silent.is_empty() {
+                return;
+            }
             let next = clock::now() + upkeep::pause(self.schedule);
             if next >= self.deadline() {
                 return;
             }
             self.alarm.reached(next).await;
-            let silent: Vec<usize> = (0..self.nodes.len())
-                .filter(|&node| count.faults.of(node).is_some())
-                .collect();
             let again = self.give_back(&silent, request).await;
             count.ours += again.ours;
             count.revoked.extend(again.revoked);
             count.gone.extend(again.gone);
-            count.faults = again.faults;
+            count.faults = count.faults.only(|fault| !fault.may_pass());
+            count.faults.extend(again.faults);
         }
     }
 }

@@ -63,6 +63,25 @@ fn no_release_is_repeated_after_the_lease() {
 }
 
 #[test]
+fn no_release_is_repeated_at_a_node_that_refuses_it() {
+    for remains in remains() {
+        virtual_time::run(async {
+            let held = hold(3, |_| ()).await;
+            for node in [1, 2] {
+                held.fake(node).mood = Mood::Refusing;
+            }
+            let begun = clock::now();
+            let released = held.holding.release(&remains).await;
+            assert!(
+                matches!(&released, ReleaseOutcome::Unconfirmed(faults) if faults.len() == 2),
+                "{released:?}"
+            );
+            assert!(clock::now().since(begun) < TTL / 10, "{remains:?}");
+        });
+    }
+}
+
+#[test]
 fn a_release_that_frees_the_lock_is_sent_once() {
     virtual_time::run(async {
         let held = hold(3, |_| ()).await;
