@@ -17,8 +17,15 @@ const SHORTEST_POLL: Duration = Duration::from_millis(100);
 /// Range of the random part of that pause.
 const POLL_RANGE: Duration = Duration::from_millis(150);
 
-/// Longest pause of a waiter that no node wakes.
-pub const LONGEST_POLL: Duration = SHORTEST_POLL.saturating_add(POLL_RANGE);
+/// Longest pause at first of a waiter that no node wakes.
+pub const FIRST_POLL: Duration = SHORTEST_POLL.saturating_add(POLL_RANGE);
+
+/// Part of the time waited that such a waiter pauses for, at most, behind a lease.
+const PART_OF_WAIT: u32 = 10;
+
+/// Longest pause of such a waiter. With half to the whole of it, a thousand waiters ask some 130
+/// times a second in all.
+pub const LONGEST_POLL: Duration = BACKSTOP;
 
 /// Longest pause of the first 50 waiters, whatever they were told. A wake-up may be lost with its
 /// node, or go to a stopped host. A simulation lets a free lock wait for twice this time.
@@ -109,21 +116,39 @@ pub fn split(splits: u32, random: f64) -> Duration {
 
 /// Returns the pause between two looks at a held lock: 100 to 250 ms, but not past the end of the
 /// holder's TTL.
-pub fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
+fn poll(holder_ttl: Option<Duration>, random: f64) -> Duration {
     let pause = SHORTEST_POLL + POLL_RANGE.mul_f64(random.clamp(0.0, 1.0));
     holder_ttl.map_or(pause, |ttl| pause.min(over(ttl)))
 }
 
-/// Returns the pause of a waiter of rank `rank` while `blocker` has the lock or its turn and no
-/// node wakes it. `subscribed`: a majority of the nodes will wake it when the lock is free.
-pub fn recheck(blocker: &Blocker, rank: Option<u32>, subscribed: bool, random: f64) -> Duration {
-    let Some(rank) = rank.filter(|_| subscribed) else {
-        return poll(blocker.left(), random);
-    };
-    if rank == 0 && blocker.is_foreign() {
-        // A foreign client knows no queue and wakes no waiter.
+/// Returns the same for a waiter that is not known to be the first, and has waited for `waited`.
+/// Behind a lease, which a server keeps, it grows with that, because no waiter knows how many others
+/// ask that server.
+fn poll_among_many(holder_ttl: Option<Duration>, waited: Duration, random: f64) -> Duration {
+    let pause = poll(holder_ttl, random);
+    match holder_ttl {
+        Some(_) => pause.max(retry((waited / PART_OF_WAIT).min(LONGEST_POLL), random)),
+        None => pause,
+    }
+}
+
+/// Returns the pause of a waiter of rank `rank`, which has waited for `waited`, while `blocker` has
+/// the lock or its turn and no node wakes it. `subscribed`: a majority of the nodes will wake it when
+/// the lock is free.
+pub fn recheck(
+    blocker: &Blocker,
+    rank: Option<u32>,
+    subscribed: bool,
+    waited: Duration,
+    random: f64,
+) -> Duration {
+    // A foreign client knows no queue and wakes no waiter.
+    if rank == Some(0) && (!subscribed || blocker.is_foreign()) {
         return poll(blocker.left(), random);
     }
+    let Some(rank) = rank.filter(|_| subscribed) else {
+        return poll_among_many(blocker.left(), waited, random);
+    };
     let backstop = BACKSTOP
         .max(BACKSTOP_PER_RANK.saturating_mul(rank))
         .min(LONGEST);
@@ -242,6 +267,42 @@ mod tests {
         assert_eq!(poll(Some(seconds(9)), 1.0), Duration::from_millis(250));
     }
 
+    /// A waiter of a server does not know how many others there are.
+    #[test]
+    fn a_thousand_waiters_that_poll_ask_two_hundred_times_a_second_at_most() {
+        let holder = |ttl| {
+            let who = OccupantKind::Holder(Token::fresh(), Details::default());
+            Blocker::Occupant(Occupant::new(who, ttl))
+        };
+        for ttl in [1, 30, 3600] {
+            let holder = holder(Some(seconds(ttl)));
+            let mut asked = [0_u32; 300];
+            for waiter in 0..1000 {
+                let mut now = Duration::ZERO;
+                for look in 0_u32.. {
+                    let Some(second) = asked.get_mut(usize::try_from(now.as_secs()).unwrap())
+                    else {
+                        break;
+                    };
+                    *second += 1;
+                    let random = f64::from((waiter * 7919 + look * 104_729) % 1000) / 1000.0;
+                    now += recheck(&holder, None, true, now, random);
+                }
+            }
+            // Of ten seconds each: single ones differ by chance.
+            let mut late = asked[80..].chunks(10);
+            assert!(late.all(|ten| ten.iter().sum::<u32>() <= 2000), "{asked:?}");
+        }
+        let (early, late) = (seconds(2), seconds(1000));
+        let leased = holder(Some(seconds(300)));
+        assert!(recheck(&leased, None, true, early, 0.99) <= FIRST_POLL);
+        assert!(recheck(&leased, Some(1), false, late, 0.0) >= seconds(5));
+        // It knows that it is the only one.
+        assert!(recheck(&leased, Some(0), false, late, 0.99) <= FIRST_POLL);
+        // A holder without a lease is a process, whose end no server tells of.
+        assert!(recheck(&holder(None), None, true, late, 0.99) <= FIRST_POLL);
+    }
+
     #[test]
     fn no_waiter_polls_behind_a_holder_that_will_wake_it() {
         let holder = |ttl| {
@@ -249,31 +310,41 @@ mod tests {
             Blocker::Occupant(Occupant::new(who, Some(ttl)))
         };
         assert_eq!(
-            recheck(&holder(seconds(7)), Some(0), true, 0.5),
+            recheck(&holder(seconds(7)), Some(0), true, Duration::ZERO, 0.5),
             Duration::from_millis(7001)
         );
         assert_eq!(
-            recheck(&holder(seconds(7)), Some(3), true, 0.5),
+            recheck(&holder(seconds(7)), Some(3), true, Duration::ZERO, 0.5),
             Duration::from_millis(7301)
         );
         assert_eq!(
-            recheck(&holder(seconds(300)), Some(3), true, 0.5),
+            recheck(&holder(seconds(300)), Some(3), true, Duration::ZERO, 0.5),
             seconds(10)
         );
         assert_eq!(
-            recheck(&holder(seconds(300)), Some(100), true, 0.5),
+            recheck(&holder(seconds(300)), Some(100), true, Duration::ZERO, 0.5),
             seconds(20)
         );
         let holder = holder(seconds(300));
-        assert_eq!(recheck(&holder, Some(900), true, 0.5), seconds(60));
-        assert!(recheck(&holder, Some(0), false, 0.5) <= Duration::from_millis(250));
-        assert!(recheck(&holder, None, true, 0.5) <= Duration::from_millis(250));
+        assert_eq!(
+            recheck(&holder, Some(900), true, Duration::ZERO, 0.5),
+            seconds(60)
+        );
+        assert!(
+            recheck(&holder, Some(0), false, Duration::ZERO, 0.5) <= Duration::from_millis(250)
+        );
+        assert!(recheck(&holder, None, true, Duration::ZERO, 0.5) <= Duration::from_millis(250));
     }
 
     #[test]
     fn only_the_first_waiter_polls_behind_a_foreign_holder() {
         let foreign = Blocker::Occupant(Occupant::new(OccupantKind::Foreign("x".to_owned()), None));
-        assert!(recheck(&foreign, Some(0), true, 0.99) <= Duration::from_millis(250));
-        assert_eq!(recheck(&foreign, Some(1), true, 0.5), seconds(10));
+        assert!(
+            recheck(&foreign, Some(0), true, Duration::ZERO, 0.99) <= Duration::from_millis(250)
+        );
+        assert_eq!(
+            recheck(&foreign, Some(1), true, Duration::ZERO, 0.5),
+            seconds(10)
+        );
     }
 }

@@ -17,7 +17,7 @@ use super::Level;
 use super::status_text::{Status, ahead, at_node, fields_of, holder, occupied, told};
 use crate::exit::Outcome;
 use crate::job::policy::{ExitStatus, Reaction};
-use crate::lock::backoff::LONGEST_POLL;
+use crate::lock::backoff::{FIRST_POLL, LONGEST_POLL};
 use crate::lock::fault::Fault;
 use crate::lock::fence::Fence;
 use crate::lock::last::Entry;
@@ -450,9 +450,9 @@ fn of_wait(notice: &Notice) -> Told {
             warning("unqueued", at_node(node, why).into(), words)
         }
         Notice::NoWakeups { node } => {
-            let every = show_rounded(LONGEST_POLL);
+            let (first, last) = (show_rounded(FIRST_POLL), show_rounded(LONGEST_POLL));
             let words = format!(
-                "{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {every} instead"
+                "{node}: SUBSCRIBE to rlock:wake:* is not allowed; polling every {first} to {last} instead"
             );
             warning(
                 "unheard",

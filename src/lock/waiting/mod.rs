@@ -257,7 +257,7 @@ impl Waiting {
                     vec![WaitAction::Join(token, occupant)]
                 }
                 Next::Pause => {
-                    let pause = self.pause(subscribed, random);
+                    let pause = self.pause(subscribed, now, random);
                     self.pause_for(pause, now);
                     vec![]
                 }

@@ -29,7 +29,7 @@ impl Waiting {
         self.step = Step::Paused;
     }
 
-    pub(super) fn pause(&mut self, subscribed: usize, random: f64) -> Duration {
+    pub(super) fn pause(&mut self, subscribed: usize, now: Instant, random: f64) -> Duration {
         let is_subscribed = self.ticket.is_some() && subscribed >= self.options.quorum.needed();
         let retry = self.retry();
         match &self.blocked {
@@ -42,7 +42,8 @@ impl Waiting {
                 backoff::retry(retry, random)
             }
             Some(Blocked::Busy(blocker)) => {
-                backoff::recheck(blocker, self.rank, is_subscribed, random)
+                let waited = now.since(self.begin);
+                backoff::recheck(blocker, self.rank, is_subscribed, waited, random)
             }
             Some(Blocked::Split(..)) if self.splits > 0 => backoff::split(self.splits, random),
             _ => self.absence.pause(retry, random) + backoff::by_rank(self.rank),
