@@ -1,4 +1,4 @@
-//! Locks in etcd and in ZooKeeper, beside the clients that people use there.
+//! Locks in etcd, in ZooKeeper and in a database, beside the clients that people use there.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -10,11 +10,12 @@ use anyhow::{Context, Result, ensure};
 use crate::RLOCK;
 use crate::figures::Section;
 use crate::peer::{HERE, World};
-use testkit::ZooKeeper;
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::contender::{Contender, Times, measure};
-use testkit::measure::locker::{Locker, OnEtcd, OnZooKeeper, etcd_is_there};
+use testkit::measure::locker::{Locker, OnEtcd, OnPostgres, OnZooKeeper, etcd_is_there};
+use testkit::program::clean;
 use testkit::zookeeper::{curator, has_zookeeper, kazoo};
+use testkit::{Postgres, ZooKeeper};
 
 const WARM_UP: usize = 5;
 const ROUNDS: usize = 50;
@@ -100,6 +101,42 @@ pub(crate) fn zookeeper(world: &World) -> Result<Vec<Section>> {
         ));
     }
     Ok(sections)
+}
+
+/// Measures rlock beside psql, which begins one session and asks one thing.
+pub(crate) fn postgres(world: &World) -> Result<Vec<Section>> {
+    let Some(server) = Postgres::start() else {
+        return Ok(Vec::new());
+    };
+    let server = Rc::new(server);
+    let rlock = OnPostgres::rlock(RLOCK, &server);
+    let port = server.port().to_string();
+    let psql = [
+        "-X",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-U",
+        "rlock",
+        "-c",
+        "select 1",
+    ];
+    let contenders = [
+        Contender::running(rlock.name(), &rlock.command(), &["true"]),
+        Contender::running("psql -c 'select 1'", &clean("psql"), &psql),
+    ];
+    let mut lockers: [Box<dyn Locker>; 1] = [Box::new(rlock)];
+    Ok(vec![
+        start("Start to end, PostgreSQL", &contenders)?,
+        handed_over(
+            "Hand-over to one who waits, PostgreSQL",
+            world,
+            &mut lockers,
+            1,
+            HAND_OVERS,
+        )?,
+    ])
 }
 
 fn place(world: &World) -> Place<'_> {

@@ -34,7 +34,7 @@ const SERVERS: usize = 5;
 
 type Measure = fn(&World) -> Result<Vec<Section>>;
 
-const MEASURES: [(&str, Measure); 9] = [
+const MEASURES: [(&str, Measure); 10] = [
     ("start", alone::start),
     ("five", alone::five),
     ("hand-over", waiting::hand_over),
@@ -44,6 +44,7 @@ const MEASURES: [(&str, Measure); 9] = [
     ("asking", bill::asking),
     ("etcd", consensus::etcd),
     ("zookeeper", consensus::zookeeper),
+    ("postgres", consensus::postgres),
 ];
 
 fn main() -> Result<()> {

@@ -10,7 +10,7 @@ use rlock::store::redis::names::{Derived, Names};
 
 use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};
-use crate::{Port, Server, ZooKeeper, until};
+use crate::{Port, Postgres, Server, ZooKeeper, until};
 
 /// Key of the lock.
 pub const KEY: &str = "queue";
@@ -312,6 +312,37 @@ impl Locker for OnZooKeeper {
         let count = lines.find_map(|line| line.strip_prefix("zk_ephemerals_count"));
         let count: usize = count.context("no mntr")?.trim().parse()?;
         Ok(count >= Self::NODES * (number + 1))
+    }
+}
+
+/// `rlock run` in `PostgreSQL`, in the line of its waiters.
+pub struct OnPostgres {
+    program: String,
+    server: Rc<Postgres>,
+}
+
+impl OnPostgres {
+    /// Makes one of the binary `program`.
+    pub fn rlock(program: &str, server: &Rc<Postgres>) -> Self {
+        Self {
+            program: program.to_owned(),
+            server: Rc::clone(server),
+        }
+    }
+}
+
+impl Locker for OnPostgres {
+    fn name(&self) -> &'static str {
+        "rlock run"
+    }
+
+    fn command(&self) -> Command {
+        plain_run(&self.program, &self.server.url())
+    }
+
+    fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        Ok(self.server.sql(waiting) == number.to_string())
     }
 }
 
