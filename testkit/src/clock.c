@@ -1,4 +1,4 @@
-/* Preloaded into redis-server: shifts its wall clock by the seconds in the file CLOCK_OFFSET, a long, and follows changes of the
+/* Preloaded into a server: shifts its wall clock by the seconds in the file CLOCK_OFFSET, a long, and follows changes of the
  * file. The monotonic clocks stay as they are. */
 #define _GNU_SOURCE
 #include <fcntl.h>

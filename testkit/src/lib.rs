@@ -2,7 +2,7 @@
 //! part of rlock and is not published.
 //!
 //! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`],
-//!   [`Cluster`], [`Etcd`], [`Postgres`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
+//!   [`Cluster`], [`Etcd`], [`Postgres`], [`PgBouncer`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time,
 //!   [`Server::set_clock`] a wrong clock.
@@ -54,7 +54,7 @@ pub use cluster::{Cluster, Move};
 pub use etcd::Etcd;
 pub use nodes::Nodes;
 pub use port::Port;
-pub use postgres::Postgres;
+pub use postgres::{PgBouncer, Postgres};
 pub use proxy::{Alias, Delay, Proxy, far, far_at_first, held_while, slow};
 pub use pty::Session;
 pub use rlock::{Finished, Rlock, Running};

@@ -1,20 +1,26 @@
 //! A PostgreSQL of a test's own, with ShedLock's table. A plain user runs it: the server refuses root.
 
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User, chown};
 use tempfile::TempDir;
 
 use crate::program::clean;
+use crate::server::{shifted_clock, write_offset};
 use crate::{Certificates, Port, eventually, processes, skipped};
 
 /// The directory of Debian's binaries, of which the highest version is taken.
 const BINARIES: &str = "/usr/lib/postgresql";
+
+/// Debian's binary.
+const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
 
 /// ShedLock's table, as its documentation has it.
 pub const TABLE: &str = "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, \
@@ -30,6 +36,8 @@ pub struct Postgres {
     stopped: std::cell::RefCell<Vec<i32>>,
     /// The data that it began with, for those that come after it.
     fresh: Option<Arc<TempDir>>,
+    /// The directory of a clock that can be set, and the variables that make the server go by it.
+    clock: Option<(TempDir, Vec<(&'static str, String)>)>,
 }
 
 /// Returns the directory of the binaries, if PostgreSQL is installed. With `TEST_INTEROP=required` a
@@ -133,6 +141,16 @@ impl Postgres {
         Some(server.started())
     }
 
+    /// The same with a clock that [`Self::set_clock`] sets.
+    pub fn start_with_clock() -> Option<Self> {
+        let bin = binaries()?;
+        let mut server = Self::with_data(&bin, &[]);
+        let (dir, variables) = shifted_clock(0);
+        give(dir.path());
+        server.clock = Some((dir, variables));
+        Some(server.started())
+    }
+
     /// The same with TLS.
     pub fn tls(certificates: &Certificates) -> Option<Self> {
         let bin = binaries()?;
@@ -188,6 +206,7 @@ impl Postgres {
             process: None,
             stopped: std::cell::RefCell::default(),
             fresh: None,
+            clock: None,
         }
     }
 
@@ -236,6 +255,9 @@ impl Postgres {
             ]);
         for option in &self.options {
             command.args(["-c", option]);
+        }
+        if let Some((_, variables)) = &self.clock {
+            command.envs(variables.iter().cloned());
         }
         let process = command.stdout(Stdio::null()).stderr(log).spawn();
         self.process = Some(process.expect("a server"));
@@ -372,6 +394,20 @@ impl Postgres {
         });
     }
 
+    /// Sets its clock so many seconds ahead of the machine's.
+    pub fn set_clock(&self, seconds: i64) {
+        let (dir, _) = self.clock.as_ref().expect("a clock that can be set");
+        write_offset(dir.path(), seconds);
+        let unix = "SELECT round(extract(epoch from clock_timestamp()))::bigint";
+        eventually("the clock is set", || {
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .expect("a time");
+            let off = self.sql(unix).parse::<i64>().expect("a time") - now.as_secs().cast_signed();
+            (off - seconds).abs() <= 1
+        });
+    }
+
     /// Makes a standby the primary.
     pub fn promote(&self) {
         self.sql("SELECT pg_promote()");
@@ -381,5 +417,73 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// A `PgBouncer` before a server, which lends a session for one transaction. It runs until the drop.
+pub struct PgBouncer {
+    dir: TempDir,
+    port: Port,
+    process: Child,
+}
+
+impl PgBouncer {
+    /// Starts one that has `sessions` of the server's at most; `None` where none is installed, which
+    /// is printed.
+    pub fn before(server: &Postgres, sessions: usize) -> Option<Self> {
+        if !Path::new(PGBOUNCER).exists() {
+            assert!(
+                std::env::var_os("TEST_INTEROP").is_none_or(|value| value != "required"),
+                "PgBouncer is needed"
+            );
+            skipped("PgBouncer is not installed (Debian's pgbouncer)");
+            return None;
+        }
+        let (dir, port) = (directory(), Port::reserve().expect("a port"));
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let settings = format!(
+            "[databases]\nrlock = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
+             unix_socket_dir =\nauth_type = trust\nauth_file = {}\npool_mode = transaction\n\
+             default_pool_size = {sessions}\nmax_client_conn = 2000\n",
+            server.port(),
+            port.number(),
+            path("users"),
+        );
+        std::fs::write(path("users"), "\"rlock\" \"\"\n").expect("its users");
+        std::fs::write(path("pgbouncer.ini"), settings).expect("its settings");
+        let log = std::fs::File::create(path("log")).expect("a log");
+        let process = as_user(Path::new(PGBOUNCER))
+            .arg("-q")
+            .arg(path("pgbouncer.ini"))
+            .stderr(log)
+            .spawn()
+            .expect("PgBouncer");
+        let pooler = Self { dir, port, process };
+        eventually("PgBouncer answers", || {
+            TcpStream::connect(pooler.host()).is_ok()
+        });
+        Some(pooler)
+    }
+
+    /// Returns host and port.
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port.number())
+    }
+
+    /// Returns the address for rlock.
+    pub fn url(&self) -> String {
+        format!("postgresql://rlock@{}/rlock", self.host())
+    }
+
+    /// Returns what it has said.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).expect("its log")
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

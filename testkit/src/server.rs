@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -115,12 +115,7 @@ impl Server {
     /// Sets the clock of a server that was started with one of its own to `seconds` ahead of the
     /// machine's.
     pub fn set_clock(&self, seconds: i64) {
-        // Written in place: the server has the file mapped.
-        let mut file = OpenOptions::new()
-            .write(true)
-            .open(self.dir.path().join(OFFSET))
-            .expect("the offset");
-        file.write_all(&seconds.to_ne_bytes()).expect("the offset");
+        write_offset(self.dir.path(), seconds);
     }
 
     /// Whether the server has this option. If not, says so: the caller leaves out what needs it.
@@ -325,7 +320,7 @@ fn with_port(port: u16, options: &[&str]) -> Vec<String> {
 
 /// Returns a directory with the clock shim, its offset at `seconds`, and the variables that preload
 /// it.
-fn shifted_clock(seconds: i64) -> (TempDir, Vec<(&'static str, String)>) {
+pub(crate) fn shifted_clock(seconds: i64) -> (TempDir, Vec<(&'static str, String)>) {
     let dir = new_dir();
     let shim =
         compile(&source("clock.c"), &["-shared", "-fPIC"], dir.path()).expect("the clock shim");
@@ -333,6 +328,15 @@ fn shifted_clock(seconds: i64) -> (TempDir, Vec<(&'static str, String)>) {
     std::fs::write(&offset, seconds.to_ne_bytes()).expect("the offset");
     let [shim, offset] = [shim, offset].map(|path| path.display().to_string());
     (dir, vec![("LD_PRELOAD", shim), ("CLOCK_OFFSET", offset)])
+}
+
+/// Sets the clock of [`shifted_clock`], in place: the server has the file mapped.
+pub(crate) fn write_offset(dir: &Path, seconds: i64) {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(dir.join(OFFSET))
+        .expect("the offset");
+    file.write_all(&seconds.to_ne_bytes()).expect("the offset");
 }
 
 fn refuse(log: &str) -> ! {

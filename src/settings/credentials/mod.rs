@@ -121,10 +121,27 @@ pub(super) fn access(
     })
 }
 
-/// Returns how a database is reached. Reads no file that the address does not need: `~/.pgpass` is the
-/// last source of the password.
+/// Returns how a database is reached. Files are read again for a later connection.
 #[cfg(feature = "sql")]
 pub(super) fn sql_access(
+    address: &SqlAddress,
+    args: &NodeArgs,
+    sources: &Sources,
+) -> Result<SqlAccess, Failure> {
+    let access = sql_access_now(address, args, sources)?;
+    let (address, args, sources) = (address.clone(), args.clone(), sources.clone());
+    Ok(SqlAccess {
+        renew: Some(Arc::new(move || {
+            sql_access_now(&address, &args, &sources).ok()
+        })),
+        ..access
+    })
+}
+
+/// The same, once. Reads no file that the address does not need: `~/.pgpass` is the last source of
+/// the password.
+#[cfg(feature = "sql")]
+fn sql_access_now(
     address: &SqlAddress,
     args: &NodeArgs,
     sources: &Sources,
@@ -161,6 +178,7 @@ pub(super) fn sql_access(
         trust: address.is_tls.then(|| trust(args)).transpose()?,
         user,
         database,
+        renew: None,
     })
 }
 

@@ -129,7 +129,7 @@ pub(in crate::store) trait Dialect: Sync {
     fn leave_line(&self, number: i64) -> String;
 
     /// Returns the request for the [`Facts`]: statements with rows of a name and a value.
-    fn facts(&self) -> String;
+    fn facts(&self, table: &Table) -> String;
 
     /// Returns what `doctor` finds in them.
     fn findings(&self, facts: &Facts, plan: &Plan) -> Vec<Finding>;

@@ -42,7 +42,7 @@ impl Facts {
 pub(super) async fn examination(pool: &Pool, plan: &Plan) -> Result<Examination, Fault> {
     let (session, dialect) = (pool.session().await?, pool.table.dialect);
     let begun = clock::now();
-    let facts = Facts::of(session.ask(&dialect.facts()).await?);
+    let facts = Facts::of(session.ask(&dialect.facts(&pool.table)).await?);
     let trip = clock::now().since(begun);
     let mut findings = of_table(pool, &session, plan.role).await?;
     let lacks_rights = !findings.is_empty();

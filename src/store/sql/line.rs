@@ -13,11 +13,16 @@ use std::time::Duration;
 use super::lock::Lock;
 use super::session::{Reply, Session};
 use crate::clock;
+use crate::lock::backoff;
 use crate::lock::instant::Instant;
 use crate::store::{Hint, Wake};
 
-/// Time after which a waiter tries again to stand in the line, if the server gave it no second session.
-const CLOSED: Duration = Duration::from_secs(10);
+/// Time after which a waiter tries again to stand in the line, if the server gave it no second
+/// session or that broke. It is doubled for each further failure: each costs the server a connection.
+const CLOSED: Duration = Duration::from_secs(1);
+
+/// Longest such time.
+const LONGEST_CLOSED: Duration = Duration::from_secs(60);
 
 /// This client's place.
 #[derive(Default)]
@@ -28,6 +33,8 @@ pub(super) struct Line {
     first: Option<Arc<Session>>,
     /// Until when there is no line; `None`: there is one.
     closed: Option<Instant>,
+    /// Number of times in a row that this client could not stand in it.
+    failures: u32,
 }
 
 impl Line {
@@ -91,8 +98,15 @@ impl Lock {
                 // The waiter asks again and again until the server has a session to spare.
                 Wake::Recheck
             };
-            state.line.closed = first.is_none().then(|| clock::now() + CLOSED);
-            state.line.first = first;
+            let line = &mut state.line;
+            if first.is_some() {
+                line.failures = 0;
+            } else {
+                let closed = backoff::doubled(CLOSED, line.failures, LONGEST_CLOSED);
+                line.closed = Some(clock::now() + closed);
+                line.failures = line.failures.saturating_add(1);
+            }
+            line.first = first;
             drop(state);
             lock.hints.tell(Hint::Woken(word));
         });

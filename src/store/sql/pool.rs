@@ -9,13 +9,19 @@ use tokio::sync::{Mutex, watch};
 use super::session::{Reply, Session, SqlAccess};
 use super::statements::{Message, Table};
 use crate::clock;
+use crate::lock::instant::Instant;
 use crate::store::net::dial::HostDial;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Fault, FaultKind};
 
+/// Time for which files of passwords and certificates are not read again.
+const JUST_READ: Duration = Duration::from_secs(1);
+
 /// A client of a database.
 pub(super) struct Pool {
-    access: SqlAccess,
+    database: String,
+    /// How the next session is begun, and when the files of its secrets were read.
+    access: Mutex<(SqlAccess, Instant)>,
     dial: HostDial,
     pub(super) table: Table,
     /// Limit of a connection, and of each exchange.
@@ -28,7 +34,8 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(access: SqlAccess, dial: HostDial, table: Table, limit: Duration) -> Self {
         Self {
-            access,
+            database: access.database.clone(),
+            access: Mutex::new((access, clock::now())),
             dial,
             table,
             limit,
@@ -39,7 +46,7 @@ impl Pool {
 
     /// Returns the name of the database.
     pub(super) fn database(&self) -> &str {
-        &self.access.database
+        &self.database
     }
 
     /// Returns what changes when a session breaks.
@@ -65,7 +72,24 @@ impl Pool {
     }
 
     async fn begin(&self, breaks: &watch::Sender<()>) -> Result<Session, Fault> {
-        Session::begin(&self.access, &self.dial, &self.table, self.limit, breaks).await
+        let access = self.access().await;
+        Session::begin(&access, &self.dial, &self.table, self.limit, breaks).await
+    }
+
+    /// Returns how a session is begun now: a password or a certificate may have been replaced.
+    async fn access(&self) -> SqlAccess {
+        let mut known = self.access.lock().await;
+        let (access, read) = &*known;
+        let is_due = clock::now().since(*read) > JUST_READ;
+        if let Some(renew) = access.renew.clone().filter(|_| is_due) {
+            let again = Arc::clone(&renew);
+            // A file of a network may hang.
+            if let Ok(Some(access)) = tokio::task::spawn_blocking(move || again()).await {
+                let renew = Some(renew);
+                *known = (SqlAccess { renew, ..access }, clock::now());
+            }
+        }
+        known.0.clone()
     }
 
     /// Asks `session`. An answer may come late, when the session is asked no more.

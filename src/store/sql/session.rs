@@ -33,7 +33,12 @@ pub struct SqlAccess {
     pub database: String,
     /// Needed for TLS only.
     pub trust: Option<Trust>,
+    /// Reads the files of passwords and certificates again.
+    pub renew: Option<RenewAccess>,
 }
+
+/// Returns the access with what files say now, if they can be read.
+pub type RenewAccess = Arc<dyn Fn() -> Option<SqlAccess> + Send + Sync>;
 
 /// Opens a stream to a server. TLS begins inside the database's protocol.
 pub fn dial() -> HostDial {

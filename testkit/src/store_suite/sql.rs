@@ -36,6 +36,7 @@ impl World for PostgresWorld {
             user: "rlock".to_owned(),
             database: "rlock".to_owned(),
             trust: None,
+            renew: None,
         };
         let dial = wire.over(dial());
         Box::new(SqlStore::over(&address, access, dial, limit))

@@ -140,6 +140,90 @@ fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
     job(&server).sh("true").code(0);
 }
 
+/// A release writes two rows, that of its record and the lock's, always in this order.
+#[test]
+fn a_transaction_that_wants_the_rows_in_another_order_keeps_no_lock() {
+    let Some(server) = Postgres::start_with(&["deadlock_timeout=100ms"]) else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    let mut held = job(&server).hold(HOLD);
+    // Either of the two may be the one that the server picks.
+    let mut psql = server
+        .client()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("psql");
+    let mut input = psql.stdin.take().expect("its input");
+    let mut say = |words: &str| input.write_all(words.as_bytes()).expect("a statement");
+    say("BEGIN; SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE;\n");
+    eventually("the row is locked", || {
+        server.sql("SELECT count(*) FROM (SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE SKIP LOCKED) free") == "0"
+    });
+    drop(held.stdin.take());
+    eventually("the release waits for the row", || {
+        server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND wait_event_type = 'Lock'") != "0"
+    });
+    say("SELECT 1 FROM shedlock WHERE name = 'rlock last job' FOR UPDATE; COMMIT;\n");
+    held.finish().code(0);
+    drop(input);
+    psql.wait().expect("its end");
+    assert_eq!(server.holder("job"), None);
+    job(&server).args(["-n"]).sh("true").code(0).silent();
+}
+
+#[test]
+fn no_limit_of_the_server_on_statements_and_idle_transactions_costs_a_lock_or_a_place() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    for limit in ["statement_timeout", "lock_timeout"] {
+        server.sql(&format!("ALTER ROLE rlock SET {limit} = '2s'"));
+    }
+    server.sql("ALTER ROLE rlock SET idle_in_transaction_session_timeout = '1ms'");
+    let mut held = job(&server).args(TTL).hold(HOLD);
+    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+    wait_for_waiters(&server, 1);
+    let row = "SELECT lock_until FROM shedlock WHERE name = 'job'";
+    let before = server.sql(row);
+    eventually("it is renewed", || server.sql(row) > before);
+    let stands = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND now() - query_start > interval '3 seconds'";
+    eventually("it stands in line", || server.sql(stands) == "1");
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+#[test]
+fn a_server_without_a_connection_to_spare_has_no_vote() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    server.sql("ALTER ROLE rlock CONNECTION LIMIT 0");
+    let refused = job(&server).args(["-n"]).sh("true").code(69);
+    refused.mentions(&["53300"]);
+    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+    server.sql("ALTER ROLE rlock CONNECTION LIMIT -1");
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+#[test]
+fn a_lock_that_cannot_be_parked_costs_no_more_than_its_lease() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    server.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no parking'; END$$; \
+         CREATE TRIGGER parks BEFORE UPDATE ON shedlock FOR EACH ROW WHEN (NEW.locked_by LIKE 'rlock park %') EXECUTE FUNCTION refuse()",
+    );
+    let run = job(&server).args(["--ttl", "10m", "--hold-at-least", "1h"]);
+    let ended = run.sh("true").code(0).within(Duration::from_secs(30));
+    ended.said(&["release not confirmed", "no parking"]);
+    assert!(server.holder("job").is_some(), "until the lease is over");
+}
+
 #[test]
 fn a_session_that_the_server_ends_is_begun_anew() {
     let Some(server) = Postgres::start_with(&["idle_session_timeout=700ms"]) else {

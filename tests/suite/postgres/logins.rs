@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{Certificates, Postgres, Server, rlock};
+use super::{HOLD, job, wait_for_waiters};
+use crate::support::{Certificates, Postgres, Server, eventually, rlock};
 
 /// Lets TCP connections in by `method`, and gives rlock a password.
 fn ask_for(server: &Postgres, method: &str) {
@@ -67,6 +68,38 @@ fn a_password_comes_from_each_of_its_places() {
     run().node(&bare).sh("true").code(78).said(&["chmod 600"]);
     std::fs::set_permissions(&pgpass, PermissionsExt::from_mode(0o600)).expect("a mode");
     run().node(&bare).sh("true").code(0).silent();
+}
+
+#[test]
+fn a_password_that_is_replaced_is_read_again_while_a_lock_is_held_and_waited_for() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    ask_for(&server, "scram-sha-256");
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("password");
+    let write = |password: &str| {
+        std::fs::write(&file, password).expect("a file");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("a mode");
+    };
+    write("pass:word");
+    let option = ["--password-file", file.to_str().expect("a name")];
+    let job = || job(&server).args(option);
+    let mut held = job().args(["--ttl", "9s"]).hold(HOLD);
+    let waiter = job().args(["--", "echo", "ran"]).spawn();
+    wait_for_waiters(&server, 1);
+    write("other");
+    server.sql("ALTER ROLE rlock PASSWORD 'other'");
+    let until = || server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'");
+    let before = until();
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'rlock'");
+    eventually("it is renewed", || until() > before);
+    // The holder's place has gone with its session.
+    let first = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted";
+    eventually("the waiter is the first", || server.sql(first) == "1");
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
 }
 
 #[test]

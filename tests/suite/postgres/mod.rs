@@ -1,7 +1,10 @@
 //! Locks in PostgreSQL: rows of ShedLock's table, with all that rlock does with a lock.
 
+mod clocks;
 mod failures;
 mod logins;
+mod pooler;
+mod tables;
 
 use std::io::Write as _;
 use std::path::Path;

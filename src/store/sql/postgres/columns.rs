@@ -4,6 +4,9 @@ use super::super::session::{CREATE, has_two_rows, keeps_no_milliseconds, types};
 use super::super::statements::Table;
 use crate::store::Fault;
 
+/// Stands behind a type, before the name of a collation that takes two texts for one.
+pub(super) const FOLDS: &str = " COLLATE ";
+
 /// Checks the columns of the table: lines of a name and a type.
 pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
     let Some(columns) = columns else {
@@ -24,6 +27,14 @@ pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
         room.trim_end_matches(')').parse().ok()
     };
     let types = types(table, &known, is_same, room)?;
+    for (kind, column) in [0, 3].map(|index| (types[index], table.columns()[index])) {
+        if kind.contains(FOLDS) || kind.ends_with("citext") || kind.starts_with("character(") {
+            let what =
+                format!("the column {column} is of type {kind}, which takes two texts for one");
+            let remedy = "give it the type varchar, and a deterministic collation (ALTER TABLE)";
+            return Err(Fault::unfit(what, remedy));
+        }
+    }
     for (kind, column) in types.iter().zip(table.columns()).skip(1).take(2) {
         if digits(kind).is_none_or(|digits| digits < 3) {
             let remedy = "give it the type timestamp (ALTER TABLE)";
@@ -105,6 +116,17 @@ mod tests {
                 "milliseconds",
             ),
             (Some(with("date", by)), "", "milliseconds"),
+            (Some(with(plain, "citext")), "", "two texts for one"),
+            (
+                Some(with(plain, "text COLLATE ci")),
+                "",
+                "type text COLLATE ci, which takes",
+            ),
+            (
+                Some(with(plain, by).replace(" varying(64)", "(64)")),
+                "",
+                "the column name is of type character(64)",
+            ),
             (
                 Some(with(plain, "character varying(100)")),
                 "",

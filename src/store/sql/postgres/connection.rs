@@ -31,6 +31,10 @@ const AROUND: u64 = 6;
 /// The way to a login.
 const LOGIN: &str = "give the right user and password, as in postgresql://user@host and --password-file, PGPASSWORD or ~/.pgpass";
 
+/// The way to rows that row level security hides or keeps from being written.
+pub(super) const POLICY: &str =
+    "give rlock's user a policy for all rows (CREATE POLICY … USING (true))";
+
 /// Logs in over `stream`, with TLS if there is something to trust.
 pub(super) async fn begin(
     stream: Box<dyn Stream>,
@@ -226,6 +230,7 @@ fn of_code(code: &str, message: &str) -> Fault {
     let why = format!("{} ({})", escape::short(message), escape::text(code));
     match code {
         "28000" | "28P01" => Fault::denied(Denied::Login, why, LOGIN),
+        "42501" if why.contains("row-level security") => Fault::denied(Denied::Key, why, POLICY),
         "42501" => Fault::denied(Denied::Key, why, GRANT),
         "42P01" | "42703" | "3F000" => Fault::unfit(why, CREATE),
         "3D000" => Fault::unfit(why, "name the database, as in postgresql://host/db"),

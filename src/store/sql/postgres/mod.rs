@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use self::columns::FOLDS;
 use super::address::{Form, SqlAddress};
 use super::dialect::{Dialect, Working};
 use super::examine::{Facts, off};
@@ -91,7 +92,9 @@ impl Dialect for Postgres {
         format!(
             "SELECT {}, pg_backend_pid(), current_setting('transaction_read_only'), {}, \
              (SELECT relpersistence FROM pg_class WHERE oid = to_regclass({own})), \
-             (SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), E'\\n') FROM pg_attribute \
+             (SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod) \
+             || CASE WHEN collisdeterministic THEN '' ELSE COALESCE('{FOLDS}' || collname, '') END, E'\\n') \
+             FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation \
              WHERE attrelid = to_regclass({own}) AND attnum > 0 AND NOT attisdropped)",
             self.micros(NOW),
             has_one_row_each(table),
@@ -218,14 +221,16 @@ impl Dialect for Postgres {
         format!("SELECT pg_advisory_unlock({number})")
     }
 
-    fn facts(&self) -> String {
+    fn facts(&self, table: &Table) -> String {
         format!(
             "SELECT 'now', {}::text \
              UNION ALL SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'idle_session_timeout') \
              UNION ALL SELECT 'standbys', (SELECT CASE WHEN bool_and(sync_state = 'async') THEN count(*) ELSE 0 END FROM pg_stat_replication)::text \
              UNION ALL SELECT 'left', (current_setting('max_connections')::int - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'))::text \
-             UNION ALL SELECT 'tls', CASE WHEN ssl THEN 'yes' ELSE 'no' END FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+             UNION ALL SELECT 'tls', CASE WHEN ssl THEN 'yes' ELSE 'no' END FROM pg_stat_ssl WHERE pid = pg_backend_pid() \
+             UNION ALL SELECT 'policies', 'apply' WHERE row_security_active(to_regclass({}))",
             self.micros(NOW),
+            self.quoted(table.table_name()),
         )
     }
 
@@ -254,6 +259,11 @@ impl Dialect for Postgres {
         if let Some(left) = facts.number("left").filter(|left| *left < 10) {
             let what = format!("{left} connections are left");
             warn(what, "raise max_connections, or put PgBouncer before it");
+        }
+        if facts.get("policies").is_some() {
+            let what =
+                "row level security is on for this user: a row that a policy hides is no lock";
+            findings.push(Finding::new(Weight::Note, what, connection::POLICY));
         }
         findings
     }
