@@ -250,7 +250,7 @@ json\t'An array with one object a lock'
 wide\t'The same, as wide as it is'
 name\t'The name of each lock that is held'
 openmetrics\t'Gauges'"
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l watch -d 'Redraw every 2s, or at the given interval, until q is pressed' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l log -d 'Form of rlock\'s lines: text, json, which prints each step too, or journal: text with its level, <4>, for systemd\'s journal' -r -f -a "auto\t'For the journal if systemd connected stderr with it, else text'
 text\t'Lines for people: `rlock: …`'
 json\t'One JSON object a line: ts (unix ms), rlock, level, event, key, message'

@@ -159,7 +159,7 @@ pub struct InspectArgs {
     )]
     pub format: Option<InspectFormat>,
 
-    /// Redraw every 2s, or at the given interval
+    /// Redraw every 2s, or at the given interval, until q is pressed
     #[arg(long, value_name = "DUR", env = "RLOCK_WATCH", value_parser = duration::parse_or_seconds)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "2s", help_heading = "Output")]
     pub watch: Option<Duration>,

@@ -391,6 +391,16 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
     shell.press("\x03");
     shell.prompt();
     assert_eq!(shell.code(), 130);
+
+    // `q` quits, and the terminal is as before.
+    let before = shell.answer("stty -a");
+    shell.line("rlock inspect --watch=0.1 job");
+    shell.sees("Z, every 100ms; q quits");
+    shell.press("q");
+    shell.prompt();
+    assert_eq!(shell.code(), 0);
+    assert!(before.contains(" icanon"), "{before}");
+    assert_eq!(shell.answer("stty -a"), before);
 }
 
 const QUEUE: &str = "rlock:queue:{job}:job";

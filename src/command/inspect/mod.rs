@@ -1,14 +1,18 @@
 //! `rlock inspect`: shows which locks are held, and by which client. Changes nothing.
 
+mod keyboard;
 mod programs;
 mod table;
 
 use std::cell::RefCell;
+use std::future::pending;
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 use glob::{Pattern, PatternError};
+
+use self::keyboard::Keyboard;
 
 use crate::cli::NodeArgs;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
@@ -24,7 +28,7 @@ use crate::report::{ProgressForm, Status, StatusLine, failures};
 use crate::settings::{self, NodeSettings, Sources};
 use crate::store::{Feature, Look, Store};
 use crate::text;
-use crate::text::{escape, is_pattern};
+use crate::text::{duration, escape, is_pattern};
 
 /// Number of locks that are observed at once.
 const AT_ONCE: usize = 32;
@@ -369,8 +373,8 @@ async fn find_locks(
     (found.keys, found.faults)
 }
 
-/// Shows the locks every `every`, until a signal comes or the reader has gone. A failure is shown,
-/// and does not end it.
+/// Shows the locks every `every`, until a signal comes, the reader has gone or the user presses `q`.
+/// A failure is shown, and does not end it.
 async fn watch(
     reach: &NodeSettings,
     selection: &Selection,
@@ -378,6 +382,9 @@ async fn watch(
     every: Duration,
 ) -> anyhow::Result<Outcome> {
     let mut alarm = Alarm::new()?;
+    let is_data = !matches!(format, InspectFormat::Table | InspectFormat::Wide);
+    let keyboard = (!is_data).then(Keyboard::open).flatten();
+    let head = format!("every {}; q quits", duration::show(every));
     loop {
         let begun = clock::now();
         // Opened each time, so that a node that came back is found at once.
@@ -393,11 +400,26 @@ async fn watch(
             }
             Err(error) => format!("{error:#}\n"),
         };
-        let is_data = !matches!(format, InspectFormat::Table | InspectFormat::Wide);
+        let text = match &keyboard {
+            Some(_) => {
+                let now = humantime::format_rfc3339_seconds(SystemTime::now());
+                format!("{now}, {head}\n{text}")
+            }
+            None => text,
+        };
         if !print(screen(&text, is_data).as_bytes())? {
             return Ok(Outcome::Done);
         }
-        alarm.reached(begun + every).await;
+        let quits = async {
+            match &keyboard {
+                Some(keyboard) => keyboard.quits().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = alarm.reached(begun + every) => {}
+            () = quits => return Ok(Outcome::Done),
+        }
     }
 }
 

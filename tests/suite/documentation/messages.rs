@@ -43,7 +43,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
         "help of metrics",
     ),
     ("command/config.rs", &["config"], "an answer"),
-    ("command/inspect/mod.rs", &["screen"], "an answer"),
+    ("command/inspect/mod.rs", &["screen", "watch"], "an answer"),
     ("command/inspect/table.rs", &["of"], "an answer"),
     ("command/break_lock.rs", &["ask"], "a question"),
     // A server's words, which are recognised.
