@@ -5,12 +5,14 @@
 //! 3. `help` runs the examples of help, which are those of the reference.
 //! 4. `examples` looks closer at some of them.
 //! 5. `told` runs the scripts that tell people, with a server of HTTP.
-//! 6. `messages` finds what troubleshooting does not explain.
+//! 6. `schema` checks outputs by docs/json.schema.json.
+//! 7. `messages` finds what troubleshooting does not explain.
 
 mod commands;
 mod examples;
 mod help;
 mod messages;
+mod schema;
 mod told;
 mod transcript;
 
