@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -122,6 +122,21 @@ impl ZooKeeper {
         options: &[&str],
         reached: impl Fn(usize, usize, u16) -> u16,
     ) -> Vec<Self> {
+        Self::ensemble_of(&vec![None; count], options, reached)
+    }
+
+    /// Starts an ensemble whose members have their data in these directories.
+    pub fn ensemble_on(data: &[PathBuf], options: &[&str]) -> Vec<Self> {
+        let data: Vec<_> = data.iter().cloned().map(Some).collect();
+        Self::ensemble_of(&data, options, |_, _, port| port)
+    }
+
+    fn ensemble_of(
+        data: &[Option<PathBuf>],
+        options: &[&str],
+        reached: impl Fn(usize, usize, u16) -> u16,
+    ) -> Vec<Self> {
+        let count = data.len();
         let ports = |_| [(); 3].map(|()| Port::reserve().expect("a port"));
         let all: Vec<[Port; 3]> = (0..count).map(ports).collect();
         let numbers: Vec<[u16; 3]> = all
@@ -143,7 +158,8 @@ impl ZooKeeper {
                 ));
             }
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            members.push(Self::begin(client, &lines, Some(own + 1)));
+            let data = data[own].as_deref();
+            members.push(Self::begin(client, &lines, Some(own + 1), data));
         }
         for member in &members {
             member.until_ready();
@@ -152,17 +168,19 @@ impl ZooKeeper {
     }
 
     fn with(port: Port, options: &[&str], id: Option<usize>) -> Self {
-        let server = Self::begin(port, options, id);
+        let server = Self::begin(port, options, id, None);
         server.until_ready();
         server
     }
 
-    fn begin(port: Port, options: &[&str], id: Option<usize>) -> Self {
+    fn begin(port: Port, options: &[&str], id: Option<usize>, data: Option<&Path>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
+        let data = data.unwrap_or(dir.path());
+        std::fs::create_dir_all(data).expect("a directory");
         let mut text = format!(
             "clientPort={}\nclientPortAddress=127.0.0.1\ndataDir={}\nmaxClientCnxns=0\n",
             port.number(),
-            dir.path().display()
+            data.display()
         );
         if !options.iter().any(|line| line.starts_with("tickTime=")) {
             text.push_str("tickTime=100\nminSessionTimeout=200\nmaxSessionTimeout=1000000\n");
@@ -172,7 +190,7 @@ impl ZooKeeper {
         }
         std::fs::write(dir.path().join("zoo.cfg"), text).expect("zoo.cfg");
         if let Some(id) = id {
-            std::fs::write(dir.path().join("myid"), id.to_string()).expect("myid");
+            std::fs::write(data.join("myid"), id.to_string()).expect("myid");
         }
         let process = launch(&dir);
         Self {

@@ -77,6 +77,23 @@ fn cannot_connect(error: &io::Error) -> Fault {
     }
 }
 
+/// The first byte of a TLS alert (RFC 8446 §5.1). No reply of another protocol begins with it.
+pub(in crate::store) const TLS_ALERT: u8 = 21;
+
+/// A `ClientHello` without contents, which a TLS server answers with an alert.
+const EMPTY_HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
+
+/// Whether the server that is being connected to says within `limit` that it speaks TLS.
+pub(in crate::store) async fn speaks_tls(dialing: Dialing, limit: Duration) -> bool {
+    let first = async {
+        let mut stream = dialing.await.ok()?;
+        stream.write_all(&EMPTY_HELLO).await.ok()?;
+        stream.read_u8().await.ok()
+    };
+    let first = clock::until(clock::now() + limit, Box::pin(first)).await;
+    first.flatten() == Some(TLS_ALERT)
+}
+
 /// Returns the first byte of a server's answer to `greeting`, if it comes within `limit`.
 pub(in crate::store) async fn first_byte(
     host: &str,

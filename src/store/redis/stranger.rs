@@ -4,23 +4,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::call::Call;
 use super::requests::Requests;
-use crate::clock;
-use crate::store::net::dial::Dialing;
+use crate::store::net::dial::{self, Dialing, TLS_ALERT};
 use crate::store::redis::locator::HashSlot;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::{Fault, FaultKind};
 
-/// The first byte of a TLS alert (RFC 8446 §5.1). No reply of Redis' protocol begins with it.
-const ALERT: u8 = 21;
-
-/// A `ClientHello` without contents, which a TLS server answers with an alert.
-const EMPTY_HELLO: [u8; 10] = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
-
-/// Longest time for an answer to [`EMPTY_HELLO`], and the part of an exchange that it is at most.
+/// Longest time to see whether a server speaks TLS, and the part of an exchange that it is at most.
 const LOOK: Duration = Duration::from_millis(250);
 const SHARE: u32 = 4;
 
@@ -98,7 +90,7 @@ fn is_of_scripts(why: &str) -> bool {
 /// Returns the fault of a server whose first byte is that of another protocol.
 pub(super) fn of_first_byte(first: Option<u8>) -> Option<Fault> {
     match first? {
-        ALERT => Some(tls()),
+        TLS_ALERT => Some(tls()),
         b'H' => Some(Fault::unfit(
             "it speaks HTTP",
             "write the port of a Redis server",
@@ -128,15 +120,7 @@ pub(super) fn of_only_line(line: &[u8]) -> Option<Fault> {
 
 /// Whether the server that is being connected to speaks TLS.
 pub(super) async fn speaks_tls(dialing: Dialing, time: Duration) -> bool {
-    let first = async {
-        let mut stream = dialing.await.ok()?;
-        stream.write_all(&EMPTY_HELLO).await.ok()?;
-        stream.read_u8().await.ok()
-    };
-    clock::until(clock::now() + LOOK.min(time / SHARE), Box::pin(first))
-        .await
-        .flatten()
-        == Some(ALERT)
+    dial::speaks_tls(dialing, LOOK.min(time / SHARE)).await
 }
 
 /// The fault of a server that speaks TLS where none was asked for.

@@ -11,7 +11,7 @@
 //!    the session stands (`ZooKeeperServer.java`, disableRecv).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -23,7 +23,7 @@ use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
-use crate::store::net::dial::{HostDial, Stream};
+use crate::store::net::dial::{HostDial, Stream, speaks_tls};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::quorum::{self, QuorumAccess};
 use crate::store::net::tls::Trust;
@@ -42,6 +42,8 @@ pub(super) struct Ensemble {
     /// Limit of each exchange.
     limit: Duration,
     next: AtomicUsize,
+    /// Whether a server has begun or attached a session, or said that one is over.
+    has_spoken: AtomicBool,
 }
 
 /// A session that is to be attached, and what is asked behind it.
@@ -138,6 +140,7 @@ impl Ensemble {
             dial,
             limit,
             next,
+            has_spoken: AtomicBool::new(false),
         }
     }
 
@@ -247,11 +250,20 @@ impl Ensemble {
             zxid,
             requests,
         } = *attachment;
-        let stream = (self.dial)(self.access.hosts[index].clone(), self.limit).await?;
+        let dialed = (self.dial)(self.access.hosts[index].clone(), self.limit).await;
+        // One that is closed at once may be so before it is known to stand.
+        let stream = dialed.map_err(|fault| match fault.remedy {
+            None if fault.kind == FaultKind::Unavailable => fault.with_remedy(CLOSED),
+            _ => fault,
+        })?;
         let wire = open.insert(Wire::new(stream, session, timeout, zxid));
         wire.queue_login(self.login().as_deref());
         let xids = requests.iter().map(|request| wire.queue(request)).collect();
-        let greeted = wire.greeted().await.map_err(before_greeting)?;
+        let greeted = match wire.greeted().await {
+            Ok(greeted) => greeted,
+            Err(fault) => return Err(self.before_greeting(index, fault).await),
+        };
+        self.has_spoken.store(true, Ordering::Relaxed);
         Ok(Attached {
             session: greeted.map(|greeted| Session {
                 // That of its beginning counts where a leader begins anew.
@@ -262,6 +274,21 @@ impl Ensemble {
             xids,
             is_repeated: false,
         })
+    }
+
+    /// Returns the fault of a server that does not attach a session.
+    async fn before_greeting(&self, index: usize, fault: Fault) -> Fault {
+        if fault.kind == FaultKind::Unfit {
+            return fault;
+        }
+        if !self.has_spoken.load(Ordering::Relaxed) && self.access.trust.is_none() {
+            let dialing = (self.dial)(self.access.hosts[index].clone(), self.limit);
+            if speaks_tls(dialing, self.limit / 3).await {
+                return Fault::unfit("it speaks TLS", "write zookeepers in place of zookeeper");
+            }
+        }
+        let why = format!("{} before it began a session", fault.why);
+        Fault::new(FaultKind::Unavailable, why).with_remedy(CLOSED)
     }
 
     /// Returns `user:password`.
@@ -314,13 +341,4 @@ pub(super) fn must_last(session: &Session, term: Term) -> Result<(), Fault> {
         return Err(unfit_session(session.timeout, term));
     }
     Ok(())
-}
-
-/// The fault of a server that does not attach a session.
-fn before_greeting(fault: Fault) -> Fault {
-    if fault.kind == FaultKind::Unfit {
-        return fault;
-    }
-    let why = format!("{} before it began a session", fault.why);
-    Fault::new(FaultKind::Unavailable, why).with_remedy(CLOSED)
 }

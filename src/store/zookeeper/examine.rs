@@ -83,12 +83,15 @@ pub(super) async fn examination(
             findings.push(Finding::new(Weight::Unfit, what, "choose another name"));
         }
     }
-    let lines = servers.iter().map(told).chain([format!(
-        "sessions last from {} to {}; one begins within {}",
-        duration::show(known.least),
-        duration::show(known.longest),
-        duration::show_rounded(known.trip)
-    )]);
+    let lines = servers.iter().map(told).chain([
+        format!(
+            "sessions last from {} to {}; one begins within {}",
+            duration::show(known.least),
+            duration::show(known.longest),
+            duration::show_rounded(known.trip)
+        ),
+        "a lock takes one connection of maxClientCnxns, and two while it is renewed".to_owned(),
+    ]);
     let versions = servers.iter().filter_map(|server| server.srvr.as_ref());
     Ok(Examination {
         version: versions.map(|(version, _)| version.clone()).min(),

@@ -337,14 +337,14 @@ fn a_store_that_is_full_gives_no_lock_and_takes_none() {
 }
 
 /// A file system of its own for each member, whose disk can be made to stand still.
-struct Disks {
+pub(crate) struct Disks {
     dir: TempDir,
     mounted: Vec<PathBuf>,
 }
 
 impl Disks {
     /// Makes `count` of them; `None` where file systems cannot be mounted, which is printed.
-    fn make(count: usize) -> Option<Self> {
+    pub(crate) fn make(count: usize) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         let mut disks = Self {
             dir,
@@ -369,7 +369,7 @@ impl Disks {
         Some(disks)
     }
 
-    fn data(&self) -> Vec<PathBuf> {
+    pub(crate) fn data(&self) -> Vec<PathBuf> {
         self.mounted
             .iter()
             .map(|mount| mount.join("data"))
@@ -377,11 +377,11 @@ impl Disks {
     }
 
     /// Stops the disk: what writes to it waits.
-    fn freeze(&self, number: usize) {
+    pub(crate) fn freeze(&self, number: usize) {
         assert!(run("fsfreeze", &["-f".as_ref(), &self.mounted[number]]));
     }
 
-    fn thaw(&self) {
+    pub(crate) fn thaw(&self) {
         for mount in &self.mounted {
             run("fsfreeze", &["-u".as_ref(), mount]);
         }

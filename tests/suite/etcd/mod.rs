@@ -1,7 +1,7 @@
 //! Locks in etcd: in one line with `etcdctl lock`, with all that rlock does with a lock.
 
 mod examined;
-mod failures;
+pub(crate) mod failures;
 mod hostile;
 mod logins;
 mod nested;

@@ -10,6 +10,7 @@ use testkit::zookeeper::{Peer, has_zookeeper};
 use testkit::{ZooKeeper, held_while};
 
 use super::HOLD;
+use crate::etcd::failures::Disks;
 use crate::support::{Delay, Proxy, alive, eventually, rlock, rlock_words};
 
 /// A follower keeps clients for ten seconds after it has heard its leader last.
@@ -254,4 +255,95 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     waiter.wait_for("next");
     waiter.finish().code(0);
     begins.finish().code(0).printed(&["ran"]);
+    // Without a quorum no lock is given, and none is kept.
+    let holder = rlock("leader").node(&url).args(["--ttl", "6s"]).hold(HOLD);
+    let next = ensemble.members.iter().position(ZooKeeper::leads);
+    ensemble.members[next.expect("a leader")].crash();
+    rlock("begins").node(&url).args(["-n"]).sh("true").code(69);
+    let pid = holder.seen_pids(&["pid"])[0];
+    eventually("the command is dead", || !alive(pid));
+    holder.finish().code(79);
+}
+
+/// Lets disks go on, also when a test fails: a server that waits for its disk cannot be killed.
+struct Thaw<'d>(&'d Disks);
+
+impl Drop for Thaw<'_> {
+    fn drop(&mut self) {
+        self.0.thaw();
+    }
+}
+
+/// The promise. A leader whose disk stands still goes on: its followers' disks are the majority. With
+/// one of them nothing is committed any more, and no session ends, although pings are answered.
+#[test]
+fn a_command_is_dead_before_its_lease_ends_if_most_disks_stand_still() {
+    if !has_zookeeper() {
+        return;
+    }
+    let Some(disks) = Disks::make(3) else { return };
+    let members = ZooKeeper::ensemble_on(&disks.data(), OPTIONS);
+    let leader = members.iter().position(ZooKeeper::leads).expect("a leader");
+    let port = members[leader].port();
+    let hosts = members
+        .iter()
+        .map(|member| format!("127.0.0.1:{}", member.port()));
+    let url = format!("zookeeper://{}", hosts.collect::<Vec<_>>().join(","));
+    let mut holder = rlock("disks").node(&url).args(["--ttl", "4s"]).hold(HOLD);
+    let pid = holder.seen_pids(&["pid"])[0];
+    let mut kazoo = Peer::kazoo(&format!("127.0.0.1:{port}"), Duration::from_secs(4));
+    let thaw = Thaw(&disks);
+    disks.freeze(leader);
+    // A lease later.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(holder.is_running());
+    disks.freeze((leader + 1) % 3);
+    eventually("the command is dead", || !alive(pid));
+    if let Some(kazoo) = &mut kazoo {
+        assert_eq!(kazoo.ask("state"), "CONNECTED True");
+    }
+    rlock("disks").node(&url).args(["-n"]).sh("true").code(69);
+    drop(thaw);
+    holder.finish().code(79);
+}
+
+/// The session moves: the server closes the connection that it has left, once something is asked there
+/// (ZOOKEEPER-710).
+#[test]
+fn a_session_that_is_attached_elsewhere_is_taken_back() {
+    if !has_zookeeper() {
+        return;
+    }
+    let ensemble = Ensemble::start();
+    let host = |at: usize| format!("127.0.0.1:{}", ensemble.members[at].port());
+    let Some(mut kazoo) = Peer::kazoo(&host(2), Duration::from_secs(10)) else {
+        return;
+    };
+    let moved = |kazoo: &mut Peer| {
+        let entries = kazoo.ask("children /moves");
+        let first = entries.split(' ').find(|entry| entry.contains("-lock-"));
+        kazoo.ask(&format!(
+            "attach /moves/{} {}",
+            first.expect("an entry"),
+            host(1)
+        ));
+    };
+    // At the release, and before renewals.
+    for (ttl, time) in [("40s", 0), ("4s", 5)] {
+        let job = rlock("moves").node(&ensemble.url(&[0]));
+        let mut job = job.args(["--ttl", ttl]).hold(HOLD);
+        moved(&mut kazoo);
+        std::thread::sleep(Duration::from_secs(time));
+        assert!(job.is_running());
+        let next = || {
+            rlock("moves")
+                .node(&ensemble.url(&[2]))
+                .args(["-n"])
+                .sh("true")
+        };
+        next().code(75);
+        drop(job.stdin.take());
+        job.finish().code(0).never_said("not confirmed");
+        next().code(0);
+    }
 }

@@ -1,14 +1,16 @@
 //! Locks in ZooKeeper (docs/zookeeper.md).
 
 mod ensemble;
+mod failures;
 mod listed;
 mod newest;
 mod peers;
 mod remains;
 mod slots;
 
-use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -17,7 +19,11 @@ use testkit::{Certificates, ZooKeeper};
 
 use crate::support::{Delay, Proxy, Rlock, Running, Shared, alive, eventually, rlock, rlock_words};
 
-static SHARED: Shared<ZooKeeper> = Shared::new();
+/// Servers, so that several tests run at once.
+static SHARED: [Shared<ZooKeeper>; 3] = [const { Shared::new() }; 3];
+
+/// Number of tests that have got one of them.
+static TURN: AtomicUsize = AtomicUsize::new(0);
 
 /// A command that holds the lock until its stdin ends. It prints its fence and its pid.
 const HOLD: &str = "echo fence $RLOCK_FENCE; echo pid $$; echo ready; read _; true";
@@ -25,7 +31,8 @@ const HOLD: &str = "echo fence $RLOCK_FENCE; echo pid $$; echo ready; read _; tr
 /// Lets `test` have a server for itself.
 fn with_server(test: impl FnOnce(&mut ZooKeeper)) {
     if has_zookeeper() {
-        SHARED.with(|| ZooKeeper::start(&[]), |server| test(server));
+        let turn = TURN.fetch_add(1, Ordering::Relaxed) % SHARED.len();
+        SHARED[turn].with(|| ZooKeeper::start(&[]), |server| test(server));
     }
 }
 
@@ -118,13 +125,16 @@ fn readers_share_the_lock_and_a_writer_waits_for_the_last() {
 fn another_process_checks_renews_and_releases_a_lock_that_none_keeps() {
     with_server(|server| {
         let acquired = about(server, "acquire", "kept")
-            .args(["--ttl", "3s"])
+            .args(["--ttl", "4s", "--node-timeout", "1s"])
             .finish()
             .code(0);
         let token = &acquired.stdout[0][..];
-        let of = |word: &str| about(server, word, "kept").args(["--token", token]);
+        let of = |word: &str| {
+            let options = ["--token", token, "--node-timeout", "1s"];
+            about(server, word, "kept").args(options)
+        };
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(5) {
+        while begun.elapsed() < Duration::from_secs(6) {
             of("check").finish().code(0);
             of("renew").finish().code(0);
             run(server, "kept")
@@ -330,6 +340,71 @@ fn an_address_with_tls_takes_a_server_with_the_right_certificate_and_shows_its_o
     to(&plain, &all)
         .code(78)
         .said(&["write zookeeper:// if that is meant"]);
+    let without = url.replace("zookeepers:", "zookeeper:");
+    to(&without, &[])
+        .code(78)
+        .said(&["it speaks TLS; write zookeepers in place of zookeeper"]);
+}
+
+#[test]
+fn a_server_of_another_protocol_is_named() {
+    for told in [
+        "-ERR unknown command\r\n",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+    ] {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let node = format!("zookeeper://{}", server.local_addr().expect("its address"));
+        std::thread::spawn(move || {
+            for mut client in server.incoming().map_while(Result::ok) {
+                let _ = client.write_all(told.as_bytes());
+                let _ = client.read(&mut [0; 4096]);
+            }
+        });
+        let job = rlock("other").node(&node).args(["-n"]);
+        job.sh("echo ran")
+            .code(78)
+            .printed(&[])
+            .said(&["it does not speak ZooKeeper's protocol"]);
+    }
+}
+
+/// No herd: a release wakes one waiter.
+#[test]
+fn each_waiter_watches_the_one_before_it_and_no_other_entry() {
+    if !has_zookeeper() {
+        return;
+    }
+    let server = ZooKeeper::start(&["4lw.commands.whitelist=*"]);
+    for kind in [&[][..], &["--slots", "2"]] {
+        let name = if kind.is_empty() {
+            "herd"
+        } else {
+            "herd-slots"
+        };
+        let run = || run_for(&server, name, "60s").args(kind);
+        let mut holders = vec![run().hold(HOLD)];
+        if !kind.is_empty() {
+            holders.push(run().hold(HOLD));
+        }
+        let mut waiters = Vec::new();
+        for count in 1..=4 {
+            waiters.push(run().args(["--", "echo", "ran"]).spawn());
+            until_waiting(&server, name, count);
+        }
+        // A holder watches its own entries, too.
+        eventually("each is watched by few", || {
+            let told = server.told("wchp");
+            let watched = told.split("\n/").map(|path| path.matches("\n\t0x").count());
+            let (most, all) = watched.fold((0, 0), |(most, all), count| {
+                (usize::max(most, count), all + count)
+            });
+            most == 2 - usize::from(!kind.is_empty()) && all >= 4 + 3 * holders.len()
+        });
+        drop(holders);
+        for waiter in &mut waiters {
+            waiter.wait_for("ran");
+        }
+    }
 }
 
 /// As where large packets are lost on the way: the greeting comes, and nothing behind it.
@@ -372,6 +447,13 @@ fn what_zookeeper_cannot_do_is_refused_before_a_server_is_asked() {
         .sh("true")
         .code(64)
         .said(&["the name begins with rlock:once:"]);
+    // One that is possible needs a server.
+    rlock("job")
+        .node(nowhere)
+        .args(["-n"])
+        .sh("true")
+        .code(69)
+        .said(&["cannot connect"]);
     for name in ["a//b", "a/../b", "x-lock-0000000001", "😀"] {
         rlock(name)
             .node(nowhere)
@@ -400,12 +482,10 @@ fn a_ttl_that_no_session_has_is_refused_and_leaves_nothing() {
             .node(&server.url())
             .finish()
             .code(78);
-        assert!(
-            doctor
-                .stdout
-                .join(" ")
-                .contains("its longest session is 16m40s")
-        );
+        let told = doctor.stdout.join(" ");
+        for words in ["its longest session is 16m40s", "maxClientCnxns"] {
+            assert!(told.contains(words), "{told}");
+        }
         let doctor = rlock_words(["doctor", "--try", "-k", "job"])
             .node(&server.url())
             .finish();

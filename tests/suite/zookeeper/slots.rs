@@ -343,11 +343,14 @@ fn a_slot_stays_for_a_time_and_keeps_its_number() {
 fn a_slot_that_no_process_keeps_is_renewed_and_released() {
     with_server(|server| {
         let acquire = || about(server, "acquire", "kept-slot").args(["--slots", "2"]);
-        let one = acquire().args(["--ttl", "4s"]).finish().code(0);
+        let one = acquire()
+            .args(["--ttl", "4s", "--node-timeout", "1s"])
+            .finish()
+            .code(0);
         let two = acquire().args(["--ttl", "60s"]).finish().code(0);
         let of = |word: &str, token: &str| {
             about(server, word, "kept-slot")
-                .args(["--token", token])
+                .args(["--token", token, "--node-timeout", "1s"])
                 .finish()
         };
         let begun = Instant::now();
