@@ -38,6 +38,13 @@ pub enum Deployment {
         /// Time after which the members take a silent one for dead.
         node_timeout: Duration,
     },
+    /// One etcd cluster.
+    Etcd {
+        /// Number of members.
+        members: usize,
+        /// Time after which they take a silent leader for dead.
+        election: Duration,
+    },
 }
 
 impl Deployment {
@@ -47,6 +54,7 @@ impl Deployment {
             Self::Alone => 1,
             Self::Sentinels { replicas, .. } => 1 + replicas + SENTINELS,
             Self::Cluster { replicated, .. } => PRIMARIES * if replicated { 2 } else { 1 },
+            Self::Etcd { members, .. } => members,
         }
     }
 
@@ -57,7 +65,7 @@ impl Deployment {
         match self {
             Self::Alone => first..first + 1,
             Self::Sentinels { replicas, .. } => first..first + 1 + replicas,
-            Self::Cluster { .. } => first..first + self.machines(),
+            Self::Cluster { .. } | Self::Etcd { .. } => first..first + self.machines(),
         }
     }
 
@@ -66,10 +74,10 @@ impl Deployment {
         self.servers(node).end..(node + 1) * self.machines()
     }
 
-    /// Returns the way of a client to `node`.
+    /// Returns the way of a client to `node`, which is Redis.
     pub fn way(self, node: usize) -> Way {
         let (kind, hosts) = match self {
-            Self::Alone => (HostKind::Server, node..node + 1),
+            Self::Alone | Self::Etcd { .. } => (HostKind::Server, node..node + 1),
             Self::Sentinels { .. } => {
                 (HostKind::Sentinel(SERVICE.to_owned()), self.sentinels(node))
             }
@@ -90,7 +98,8 @@ pub fn address(machine: usize) -> Address {
     (format!("10.0.0.{machine}"), 6379)
 }
 
-fn endpoint(machine: usize) -> Endpoint {
+/// The same as an endpoint of clients.
+pub fn endpoint(machine: usize) -> Endpoint {
     let (host, port) = address(machine);
     Endpoint::Tcp {
         host,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::deployment::Deployment;
+use crate::etcd;
 use crate::node::Survives;
 use crate::random::Random;
 use crate::scenario::{CROWD, Kind};
@@ -101,6 +102,11 @@ pub enum Fault {
     Cluster {
         node: usize,
         shift: Shift,
+        lasts: Duration,
+    },
+    /// A trouble of the etcd cluster.
+    Etcd {
+        trouble: etcd::Trouble,
         lasts: Duration,
     },
     /// SIGSTOP to an rlock.
@@ -211,6 +217,9 @@ impl Faults {
             return self.lose_meanwhile(random);
         }
         match self.deployment {
+            Deployment::Etcd { members, election } if random.chance(0.5) => {
+                return self.of_etcd(members, election, random);
+            }
             Deployment::Sentinels { down_after, .. } if random.chance(0.6) => {
                 return self.of_service(down_after, random);
             }
@@ -276,17 +285,18 @@ impl Faults {
         } else {
             Target::Client(random.below(8))
         };
+        let servers = u32::from(self.kind != Kind::Etcd);
         match random.weighted(&[
-            (3, 0),
-            (5, 1),
+            (3 * servers, 0),
+            (5 * servers, 1),
             (4, 2),
             (2, 3),
             (2, 4),
             (2, 5),
             (3, 6),
             (1, 7),
-            (1, 8),
-            (2, 9),
+            (servers, 8),
+            (2 * servers, 9),
         ]) {
             0 => Fault::StopServer { node, lasts },
             1 => self.forgetting(node, lasts, random),
@@ -380,6 +390,26 @@ impl Faults {
         }
     }
 
+    fn of_etcd(&self, members: usize, election: Duration, random: &mut Random) -> Fault {
+        // The leader more often than another one.
+        let any = random.below(members);
+        let from = random.weighted(&[(2, 0), (1, any)]);
+        let few = 1 + random.below(members.div_ceil(2));
+        let trouble = random.weighted(&[
+            (2, etcd::Trouble::Stop(from)),
+            (2, etcd::Trouble::Kill(from)),
+            (4, etcd::Trouble::CutOff(from, few)),
+            (3, etcd::Trouble::Stall(from)),
+            (2, etcd::Trouble::MoveLeader),
+        ]);
+        let lasts = if trouble == etcd::Trouble::MoveLeader {
+            Duration::ZERO
+        } else {
+            self.longer(election, random)
+        };
+        Fault::Etcd { trouble, lasts }
+    }
+
     fn survives(random: &mut Random) -> Survives {
         random.weighted(&[(2, Survives::All), (1, Survives::Nothing)])
     }
@@ -415,13 +445,17 @@ impl Faults {
     fn forgetting(&self, node: usize, lasts: Duration, random: &mut Random) -> Fault {
         let down = lasts.min(self.ttl);
         match self.kind {
-            Kind::One | Kind::Calm | Kind::Waiters | Kind::Newest | Kind::Crowd | Kind::Copies => {
-                Fault::KillServer {
-                    node,
-                    lasts: down,
-                    survives: Survives::All,
-                }
-            }
+            Kind::One
+            | Kind::Calm
+            | Kind::Waiters
+            | Kind::Newest
+            | Kind::Crowd
+            | Kind::Copies
+            | Kind::Etcd => Fault::KillServer {
+                node,
+                lasts: down,
+                survives: Survives::All,
+            },
             Kind::Forgetful
             | Kind::Several
             | Kind::Keys

@@ -18,6 +18,7 @@ pub mod client;
 pub mod cluster;
 pub mod command;
 pub mod deployment;
+pub mod etcd;
 pub mod fault;
 pub mod kernel;
 pub mod network;

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rlock::lock::instant::Instant;
-use rlock::store::net::dial::Stream;
+use rlock::store::net::dial::{HostDial, Stream};
+use rlock::store::net::hosts::Endpoint;
 use rlock::store::redis::connect::Dial;
 use rlock::store::{Fault, FaultKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -255,18 +256,22 @@ fn close(kernel: &mut Kernel, id: SocketId) {
 
 /// Returns what opens connections from `host`.
 pub fn dialer(host: usize) -> Dial {
-    Arc::new(move |access, _| {
-        Box::pin(async move {
-            let refused =
-                || Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused");
-            let machine = deployment::machine(&access.endpoint).ok_or_else(refused)?;
-            let stream = SimulatedStream::connect(host, machine);
-            if !stream.connected().await {
-                return Err(refused());
-            }
-            Ok(Box::new(stream) as Box<dyn Stream>)
-        })
-    })
+    Arc::new(move |access, _| Box::pin(async move { dialled(host, &access.endpoint).await }))
+}
+
+/// The same for stores that name hosts.
+pub fn host_dialer(host: usize) -> HostDial {
+    Arc::new(move |endpoint, _| Box::pin(async move { dialled(host, &endpoint).await }))
+}
+
+async fn dialled(host: usize, endpoint: &Endpoint) -> Result<Box<dyn Stream>, Fault> {
+    let refused = || Fault::new(FaultKind::Unavailable, "cannot connect: Connection refused");
+    let machine = deployment::machine(endpoint).ok_or_else(refused)?;
+    let stream = SimulatedStream::connect(host, machine);
+    if !stream.connected().await {
+        return Err(refused());
+    }
+    Ok(Box::new(stream))
 }
 
 /// A client's end of a connection.

@@ -72,11 +72,13 @@ pub enum Kind {
     /// Services as in `sentinel` whose servers keep their data, without a restart guard: each write
     /// waits for all replicas, whose clocks are apart.
     Copies,
+    /// One etcd cluster of three or five members.
+    Etcd,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 17] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -94,6 +96,7 @@ impl Kind {
         ("sentinel", Self::Sentinel),
         ("cluster", Self::Cluster),
         ("copies", Self::Copies),
+        ("etcd", Self::Etcd),
     ];
 
     /// Returns the name on the command line.
@@ -251,7 +254,7 @@ impl Scenario {
     pub fn new(kind: Kind, seed: u64) -> Self {
         let mut random = Random::of(seed, kind.name(), 0);
         let nodes = match kind {
-            Kind::One | Kind::Forgetful => 1,
+            Kind::One | Kind::Forgetful | Kind::Etcd => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
@@ -270,7 +273,7 @@ impl Scenario {
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
         let skew = match kind {
-            Kind::Clocks | Kind::Forgetful => 2_000,
+            Kind::Clocks | Kind::Forgetful | Kind::Etcd => 2_000,
             _ if twists.clocks_apart => 4_000,
             _ => 0,
         };
@@ -325,7 +328,7 @@ impl Scenario {
             clients.push(probes(ttl, hosts, &mut random));
         }
         if twists.mixes_kinds {
-            mix(&mut clients, &mut random);
+            mix(kind, &mut clients, &mut random);
         }
         if kind == Kind::Newest {
             for round in clients.iter_mut().flat_map(|plan| &mut plan.rounds) {
@@ -389,7 +392,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
     let schedule = schedule.outlasted(remains);
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        Kind::Copies => RestartGuard::Off,
+        Kind::Copies | Kind::Etcd => RestartGuard::Off,
         _ => RestartGuard::For(
             schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)])),
         ),
@@ -412,6 +415,10 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
             replicated: random.chance(0.7),
             node_timeout: ms(random.weighted(&[(1, 100), (1, 300), (1, 1_000)])),
         },
+        Kind::Etcd => Deployment::Etcd {
+            members: random.weighted(&[(2, 3), (1, 5)]),
+            election: ms(random.weighted(&[(1, 100), (1, 300), (1, 600)])),
+        },
         _ => Deployment::Alone,
     };
     let replicas = deployment.servers(0).len() - 1;
@@ -432,7 +439,10 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     // Each request takes several exchanges where servers are found out.
-    let slow = if matches!(kind, Kind::Sentinel | Kind::Cluster | Kind::Copies) {
+    let slow = if matches!(
+        kind,
+        Kind::Sentinel | Kind::Cluster | Kind::Copies | Kind::Etcd
+    ) {
         5_000
     } else {
         15_000
@@ -532,7 +542,10 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         }),
         _ => {
             // Long enough for another server to take over and to grant the lock, where one may.
-            let long = if matches!(kind, Kind::Sentinel | Kind::Cluster | Kind::Copies) {
+            let long = if matches!(
+                kind,
+                Kind::Sentinel | Kind::Cluster | Kind::Copies | Kind::Etcd
+            ) {
                 ttl * 6
             } else {
                 ttl * 2
@@ -572,18 +585,22 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
 }
 
 /// Lets each round be of one of the world's kinds of lock.
-fn mix(clients: &mut [Plan], random: &mut Random) {
+fn mix(kind: Kind, clients: &mut [Plan], random: &mut Random) {
     const OF_TWO: Mode = Mode::Slots(2);
-    let modes: &[Mode] = random.weighted(&[
-        (
-            2,
-            &[Mode::Exclusive, Mode::Shared, OF_TWO, Mode::Slots(3)][..],
-        ),
-        (2, &[Mode::Exclusive, Mode::Shared, Mode::Shared]),
-        (2, &[Mode::Exclusive, OF_TWO, OF_TWO, OF_TWO]),
-        (1, &[Mode::Shared, OF_TWO]),
-        (1, &[OF_TWO]),
-    ]);
+    let modes: &[Mode] = if kind == Kind::Etcd {
+        &[Mode::Exclusive, Mode::Shared, Mode::Shared]
+    } else {
+        random.weighted(&[
+            (
+                2,
+                &[Mode::Exclusive, Mode::Shared, OF_TWO, Mode::Slots(3)][..],
+            ),
+            (2, &[Mode::Exclusive, Mode::Shared, Mode::Shared]),
+            (2, &[Mode::Exclusive, OF_TWO, OF_TWO, OF_TWO]),
+            (1, &[Mode::Shared, OF_TWO]),
+            (1, &[OF_TWO]),
+        ])
+    };
     for round in clients.iter_mut().flat_map(|plan| &mut plan.rounds) {
         round.mode = modes[random.below(modes.len())];
     }

@@ -62,6 +62,7 @@ mod sentinel;
 mod servers;
 mod shared_places;
 mod signals;
+mod simulated_etcd;
 mod simulated_server;
 mod simulation;
 mod singleton;

@@ -188,6 +188,27 @@ fn a_slot_that_moves_and_a_replica_that_takes_over_let_no_second_holder_in() {
 }
 
 #[test]
+fn an_etcd_whose_leader_is_replaced_or_cut_off_has_one_holder_at_a_time() {
+    let tally = played(Kind::Etcd);
+    assert!(
+        tally.grants > SEEDS * 3 && tally.lost > 0 && tally.switches > SEEDS,
+        "{tally:?}"
+    );
+}
+
+#[test]
+fn clocks_of_etcd_that_are_faster_than_the_drift_are_noticed() {
+    let is_broken = |seed: u64| {
+        let mut scenario = Scenario::new(Kind::Etcd, seed);
+        for clock in &mut scenario.clocks {
+            clock.rate = 1_000_000;
+        }
+        play_caught(&scenario, Story::default()).violation.is_some()
+    };
+    assert!((0..SEEDS * 10).any(is_broken));
+}
+
+#[test]
 fn a_lock_that_a_replica_lacks_is_noticed() {
     let is_broken = |seed: u64| {
         let mut scenario = Scenario::new(Kind::Copies, seed);

@@ -25,13 +25,17 @@ use rlock::lock::schedule::Schedule;
 use rlock::lock::token::Token;
 use rlock::lock::waiting::{Blocked, Reason, WaitOptions, Waiting};
 use rlock::store::Store;
+use rlock::store::address::Address;
+use rlock::store::etcd::EtcdStore;
+use rlock::store::net::hosts::Endpoint;
+use rlock::store::net::quorum::QuorumAccess;
 use rlock::store::redis::connect::Connector;
 use rlock::store::redis::connection::REPLY_LIMIT;
 use rlock::store::redis::locator::way::Connect;
 use rlock::store::redis::{Copies, RedisServer, WriteOptions};
 use uuid::Uuid;
 
-use crate::deployment::Deployment;
+use crate::deployment::{self, Deployment};
 use crate::kernel::{self, BEGIN};
 use crate::network;
 use crate::witness::Share;
@@ -83,6 +87,10 @@ impl Client {
     fn open(&self) -> Vec<Nodes> {
         let limit = self.settings.schedule.node_timeout();
         let host = self.host;
+        if let Deployment::Etcd { members, .. } = self.settings.deployment {
+            let etcd = self.etcd(members);
+            return self.nodes_of(&[etcd]);
+        }
         let connect: Connect =
             Arc::new(move |access| Connector::over(access, network::dialer(host)));
         let server = |node: usize| {
@@ -99,10 +107,35 @@ impl Client {
             })
         };
         let servers: Vec<RedisServer> = (0..self.settings.nodes).map(server).collect();
+        self.nodes_of(&servers)
+    }
+
+    /// Returns the cluster as this client names it. A third of the hosts name one member alone.
+    fn etcd(&self, members: usize) -> EtcdStore {
+        let members = if self.host % 3 == 2 {
+            vec![self.host % members]
+        } else {
+            (0..members).collect()
+        };
+        let hosts: Vec<Endpoint> = members.into_iter().map(deployment::endpoint).collect();
+        let names: Vec<String> = hosts.iter().map(Endpoint::to_string).collect();
+        let address = Address::parse(&format!("etcd://{}", names.join(",")));
+        let Ok(Address::Etcd(address)) = address else {
+            panic!("an address of etcd");
+        };
+        let access = QuorumAccess {
+            hosts,
+            ..QuorumAccess::default()
+        };
+        let limit = self.settings.schedule.node_timeout();
+        EtcdStore::over(&address, access, network::host_dialer(self.host), limit)
+    }
+
+    fn nodes_of(&self, stores: &[impl Store]) -> Vec<Nodes> {
         self.locks
             .iter()
             .map(|&lock| &self.settings.keys[lock])
-            .map(|key| servers.iter().map(|server| server.open(key)).collect())
+            .map(|key| stores.iter().map(|store| store.open(key)).collect())
             .collect()
     }
 

@@ -87,7 +87,10 @@ impl World<'_> {
                     true
                 }
                 Fault::Disconnect { node } => {
-                    self.nodes[node].disconnect_all(kernel);
+                    match &mut self.etcd {
+                        Some(etcd) => etcd.disconnect_all(node, kernel),
+                        None => self.nodes[node].disconnect_all(kernel),
+                    }
                     true
                 }
                 Fault::Cut {
@@ -112,6 +115,13 @@ impl World<'_> {
                 }
                 Fault::Service { node, trouble, .. } => self.trouble(number, node, trouble, kernel),
                 Fault::Cluster { node, shift, .. } => self.shift(number, node, shift, kernel),
+                Fault::Etcd { trouble, .. } => {
+                    let etcd = self.etcd.as_mut();
+                    let hit = etcd.map_or_else(Vec::new, |etcd| etcd.strike(trouble, kernel));
+                    let hits = !hit.is_empty();
+                    self.struck_members.insert(number, hit);
+                    hits
+                }
                 Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => {
                     true
                 }
@@ -206,6 +216,12 @@ impl World<'_> {
                     self.mend_trouble(number, node, trouble, kernel);
                 }
                 Fault::Cluster { shift, .. } => self.mend_shift(number, shift, kernel),
+                Fault::Etcd { trouble, .. } => {
+                    let hit = self.struck_members.remove(&number).unwrap_or_default();
+                    if let Some(etcd) = &mut self.etcd {
+                        etcd.mend(trouble, &hit, kernel);
+                    }
+                }
                 Fault::LoseMeanwhile { away, killed, .. } => {
                     for node in away_with(away, self.nodes.len()) {
                         match killed {
@@ -341,6 +357,7 @@ impl World<'_> {
             | Fault::Slow { lasts, .. }
             | Fault::Service { lasts, .. }
             | Fault::Cluster { lasts, .. }
+            | Fault::Etcd { lasts, .. }
             | Fault::StopClient { lasts, .. } => lasts,
             Fault::Save { .. }
             | Fault::Lose { .. }

@@ -219,6 +219,12 @@ impl World<'_> {
                 kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
             }
         }
+        let etcd = self.etcd.as_ref();
+        let mut keys = etcd.into_iter().flat_map(|etcd| etcd.store().keys());
+        if let Some(kv) = keys.find(|kv| kv.lease == 0) {
+            let why = format!("etcd keeps {}", String::from_utf8_lossy(&kv.key));
+            kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
+        }
         // A client that gives up has asked in vain.
         let (nodes, clients) = (self.nodes.len() as u64, self.exits.values().sum::<u64>());
         let requests = self.requests();

@@ -18,6 +18,8 @@ use rlock::lock::token::Token;
 use crate::client::{Client, acquire, operator, run};
 use crate::cluster::Cluster;
 use crate::command::{self, Commands};
+use crate::deployment::Deployment;
+use crate::etcd::EtcdCluster;
 use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
 use crate::network::{self, Network, Packet, SocketId};
 use crate::node::Node;
@@ -117,6 +119,10 @@ struct World<'a> {
     services: Vec<Service>,
     /// The clusters.
     clusters: Vec<Cluster>,
+    /// The etcd cluster, if there is one in the nodes' place.
+    etcd: Option<EtcdCluster>,
+    /// The members that a fault has hit, by the fault's number.
+    struck_members: BTreeMap<usize, Vec<usize>>,
     /// The machine that a fault has hit, and the host, by the fault's number.
     struck: BTreeMap<usize, (usize, Option<usize>)>,
     tenures: Tenures,
@@ -151,6 +157,8 @@ impl<'a> World<'a> {
             services: services::of(scenario, &mut nodes),
             clusters: clusters::of(scenario, &mut nodes),
             nodes,
+            etcd: etcd_of(scenario),
+            struck_members: BTreeMap::new(),
             struck: BTreeMap::new(),
             tenures: Tenures::new(scenario),
             processes: BTreeMap::new(),
@@ -241,6 +249,11 @@ impl<'a> World<'a> {
             Event::Mend(number) => self.mend(number),
             Event::Service(node, step) => self.service_does(node, step),
             Event::Cluster(node, step) => self.cluster_does(node, step),
+            Event::Etcd(step) => {
+                if let Some(etcd) = &mut self.etcd {
+                    kernel::with(|kernel| etcd.step(&step, kernel));
+                }
+            }
             Event::Bus(machine, channel, message) => self.passes_on(machine, &channel, &message),
             Event::Waited(machine, wait) => self.has_waited(machine, wait),
             Event::HandBack(process) => self.hand_back(process),
@@ -249,6 +262,9 @@ impl<'a> World<'a> {
     }
 
     fn deliver(&mut self, socket: SocketId, packet: Packet) {
+        if let Some(etcd) = &mut self.etcd {
+            return kernel::with(|kernel| etcd.take(kernel, socket, packet));
+        }
         kernel::with(|kernel| {
             let node = kernel.network.node(socket);
             let before = self.nodes[node].server().writes();
@@ -388,12 +404,11 @@ impl<'a> World<'a> {
         self.start(id, operator::release(client, tokens));
     }
 
-    /// Number of scripts that clients have run.
+    /// Number of scripts that clients have run, or of calls of etcd.
     fn requests(&self) -> u64 {
-        self.nodes
-            .iter()
-            .map(|node| node.server().requests("evalsha"))
-            .sum()
+        let scripts = |node: &Node| node.server().requests("evalsha");
+        let calls = self.etcd.as_ref().map_or(0, EtcdCluster::calls);
+        self.nodes.iter().map(scripts).sum::<u64>() + calls
     }
 
     fn report(&mut self) -> Report {
@@ -406,6 +421,7 @@ impl<'a> World<'a> {
                 .iter()
                 .map(Service::switches)
                 .chain(self.clusters.iter().map(Cluster::switches))
+                .chain(self.etcd.iter().map(EtcdCluster::switches))
                 .sum(),
             moves: self.clusters.iter().map(Cluster::moves).sum(),
             stale: self
@@ -421,6 +437,17 @@ impl<'a> World<'a> {
             story: Story::default(),
         })
     }
+}
+
+/// Returns the etcd cluster of a world, if it has one.
+fn etcd_of(scenario: &Scenario) -> Option<EtcdCluster> {
+    let Deployment::Etcd { election, .. } = scenario.settings.deployment else {
+        return None;
+    };
+    let rates: Vec<i64> = scenario.clocks.iter().map(|clock| clock.rate).collect();
+    Some(kernel::with(|kernel| {
+        EtcdCluster::new(&rates, election, kernel)
+    }))
 }
 
 /// Ends a process: its sockets are closed in their order, whatever the order in which its tasks are

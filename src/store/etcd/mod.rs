@@ -19,7 +19,7 @@ mod look;
 mod names;
 mod newest;
 mod release;
-mod rpc;
+pub mod rpc;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -7,37 +7,37 @@ use crate::store::{Fault, FaultKind};
 
 /// The origin of an answer, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct ResponseHeader {
+pub struct ResponseHeader {
     /// The member that answered.
     #[prost(uint64, tag = "2")]
-    pub(super) member_id: u64,
+    pub member_id: u64,
     /// The store's revision then.
     #[prost(int64, tag = "3")]
-    pub(super) revision: i64,
+    pub revision: i64,
     /// The term of raft then.
     #[prost(uint64, tag = "4")]
-    pub(super) raft_term: u64,
+    pub raft_term: u64,
 }
 
 /// A key and its value.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct KeyValue {
+pub struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub key: Vec<u8>,
     #[prost(int64, tag = "2")]
-    pub(super) create_revision: i64,
+    pub create_revision: i64,
     #[prost(int64, tag = "3")]
-    pub(super) mod_revision: i64,
+    pub mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
-    pub(super) value: Vec<u8>,
+    pub value: Vec<u8>,
     /// The lease that it ends with; 0: none.
     #[prost(int64, tag = "6")]
-    pub(super) lease: i64,
+    pub lease: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
 #[repr(i32)]
-pub(super) enum SortOrder {
+pub enum SortOrder {
     None = 0,
     Ascend = 1,
     Descend = 2,
@@ -45,67 +45,67 @@ pub(super) enum SortOrder {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Enumeration)]
 #[repr(i32)]
-pub(super) enum SortTarget {
+pub enum SortTarget {
     Key = 0,
     Create = 2,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RangeRequest {
+pub struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) range_end: Vec<u8>,
+    pub range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
-    pub(super) limit: i64,
+    pub limit: i64,
     /// The store's revision that is read; 0: the newest.
     #[prost(int64, tag = "4")]
-    pub(super) revision: i64,
+    pub revision: i64,
     #[prost(enumeration = "SortOrder", tag = "5")]
-    pub(super) sort_order: i32,
+    pub sort_order: i32,
     #[prost(enumeration = "SortTarget", tag = "6")]
-    pub(super) sort_target: i32,
+    pub sort_target: i32,
     #[prost(bool, tag = "8")]
-    pub(super) keys_only: bool,
+    pub keys_only: bool,
     /// Keys that were made later are left out; 0: none.
     #[prost(int64, tag = "13")]
-    pub(super) max_create_revision: i64,
+    pub max_create_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RangeResponse {
+pub struct RangeResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) kvs: Vec<KeyValue>,
+    pub kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
-    pub(super) more: bool,
+    pub more: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct PutRequest {
+pub struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) value: Vec<u8>,
+    pub value: Vec<u8>,
     #[prost(int64, tag = "3")]
-    pub(super) lease: i64,
+    pub lease: i64,
     /// Whether the key keeps its lease.
     #[prost(bool, tag = "6")]
-    pub(super) ignore_lease: bool,
+    pub ignore_lease: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct DeleteRangeRequest {
+pub struct DeleteRangeRequest {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub key: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct Done {}
+pub struct Done {}
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
-pub(super) enum Request {
+pub enum Request {
     #[prost(message, tag = "1")]
     Range(RangeRequest),
     #[prost(message, tag = "2")]
@@ -115,13 +115,13 @@ pub(super) enum Request {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct RequestOp {
+pub struct RequestOp {
     #[prost(oneof = "Request", tags = "1, 2, 3")]
-    pub(super) request: Option<Request>,
+    pub request: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Eq, Oneof)]
-pub(super) enum Response {
+pub enum Response {
     #[prost(message, tag = "1")]
     Range(RangeResponse),
     #[prost(message, tag = "2")]
@@ -131,13 +131,13 @@ pub(super) enum Response {
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct ResponseOp {
+pub struct ResponseOp {
     #[prost(oneof = "Response", tags = "1, 2, 3")]
-    pub(super) response: Option<Response>,
+    pub response: Option<Response>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Oneof)]
-pub(super) enum CompareTo {
+pub enum CompareTo {
     #[prost(int64, tag = "5")]
     Create(i64),
     #[prost(int64, tag = "6")]
@@ -148,165 +148,165 @@ pub(super) enum CompareTo {
 
 /// A condition of a transaction: that something of a key equals something.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct Compare {
+pub struct Compare {
     /// The property of the key: 1 its create revision, 2 its revision, 4 its lease.
     #[prost(int32, tag = "2")]
-    pub(super) target: i32,
+    pub target: i32,
     #[prost(bytes = "vec", tag = "3")]
-    pub(super) key: Vec<u8>,
+    pub key: Vec<u8>,
     #[prost(oneof = "CompareTo", tags = "5, 6, 8")]
-    pub(super) to: Option<CompareTo>,
+    pub to: Option<CompareTo>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct TxnRequest {
+pub struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
-    pub(super) compare: Vec<Compare>,
+    pub compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) success: Vec<RequestOp>,
+    pub success: Vec<RequestOp>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) failure: Vec<RequestOp>,
+    pub failure: Vec<RequestOp>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct TxnResponse {
+pub struct TxnResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
-    pub(super) succeeded: bool,
+    pub succeeded: bool,
     #[prost(message, repeated, tag = "3")]
-    pub(super) responses: Vec<ResponseOp>,
+    pub responses: Vec<ResponseOp>,
 }
 
 /// Grants a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct LeaseGrantRequest {
+pub struct LeaseGrantRequest {
     /// In seconds.
     #[prost(int64, tag = "1")]
-    pub(super) ttl: i64,
+    pub ttl: i64,
     #[prost(int64, tag = "2")]
-    pub(super) id: i64,
+    pub id: i64,
 }
 
 /// Ends a lease, and all keys that have it.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct LeaseRevokeRequest {
+pub struct LeaseRevokeRequest {
     #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+    pub id: i64,
 }
 
 /// Extends a lease by its whole length.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct LeaseKeepAliveRequest {
+pub struct LeaseKeepAliveRequest {
     #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+    pub id: i64,
 }
 
 /// Asks how long a lease lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct LeaseTimeToLiveRequest {
+pub struct LeaseTimeToLiveRequest {
     #[prost(int64, tag = "1")]
-    pub(super) id: i64,
+    pub id: i64,
 }
 
 /// A lease as it was granted, kept alive or shown.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct LeaseResponse {
+pub struct LeaseResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub header: Option<ResponseHeader>,
     /// Time that is left, in seconds; none or less: there is no such lease.
     #[prost(int64, tag = "3")]
-    pub(super) ttl: i64,
+    pub ttl: i64,
     /// Of a lease that is shown: its length.
     #[prost(int64, tag = "4")]
-    pub(super) granted_ttl: i64,
+    pub granted_ttl: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchCreateRequest {
+pub struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub key: Vec<u8>,
     #[prost(int64, tag = "3")]
-    pub(super) start_revision: i64,
+    pub start_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchRequest {
+pub struct WatchRequest {
     #[prost(message, optional, tag = "1")]
-    pub(super) create: Option<WatchCreateRequest>,
+    pub create: Option<WatchCreateRequest>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct WatchResponse {
+pub struct WatchResponse {
     #[prost(bool, tag = "3")]
-    pub(super) created: bool,
+    pub created: bool,
     #[prost(bool, tag = "4")]
-    pub(super) canceled: bool,
+    pub canceled: bool,
     #[prost(message, repeated, tag = "11")]
-    pub(super) events: Vec<Event>,
+    pub events: Vec<Event>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct Event {
+pub struct Event {
     /// 0: it was put, 1: deleted.
     #[prost(int32, tag = "1")]
-    pub(super) kind: i32,
+    pub kind: i32,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct AuthenticateRequest {
+pub struct AuthenticateRequest {
     #[prost(string, tag = "1")]
-    pub(super) name: String,
+    pub name: String,
     #[prost(string, tag = "2")]
-    pub(super) password: String,
+    pub password: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct AuthenticateResponse {
+pub struct AuthenticateResponse {
     #[prost(string, tag = "2")]
-    pub(super) token: String,
+    pub token: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct StatusResponse {
+pub struct StatusResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
-    pub(super) version: String,
+    pub version: String,
     /// The member that leads; 0: none is known.
     #[prost(uint64, tag = "4")]
-    pub(super) leader: u64,
+    pub leader: u64,
     /// Troubles of the member, alarms among them.
     #[prost(string, repeated, tag = "8")]
-    pub(super) errors: Vec<String>,
+    pub errors: Vec<String>,
     #[prost(bool, tag = "10")]
-    pub(super) is_learner: bool,
+    pub is_learner: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct Member {
+pub struct Member {
     #[prost(string, tag = "2")]
-    pub(super) name: String,
+    pub name: String,
     #[prost(string, repeated, tag = "4")]
-    pub(super) client_urls: Vec<String>,
+    pub client_urls: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(super) struct MemberListResponse {
+pub struct MemberListResponse {
     #[prost(message, repeated, tag = "2")]
-    pub(super) members: Vec<Member>,
+    pub members: Vec<Member>,
 }
 
 /// Asks a member how it is.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct StatusRequest {}
+pub struct StatusRequest {}
 
 /// Asks for the members of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct MemberListRequest {}
+pub struct MemberListRequest {}
 
 /// A request: the path of the call, and its two messages.
-pub(super) trait Call: Message + Clone + 'static {
+pub trait Call: Message + Clone + 'static {
     /// The answer.
     type Reply: Message + Default;
 
@@ -336,12 +336,12 @@ call!(LeaseTimeToLiveRequest => LeaseResponse, "Lease/LeaseTimeToLive");
 call!(StatusRequest => StatusResponse, "Maintenance/Status");
 call!(MemberListRequest => MemberListResponse, "Cluster/MemberList");
 
-pub(super) fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Fault> {
+pub fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Fault> {
     header.ok_or_else(|| Fault::new(FaultKind::Unknown, "a malformed reply"))
 }
 
 /// Returns the keys of all ranges of an answer.
-pub(super) fn kvs(reply: TxnResponse) -> impl Iterator<Item = KeyValue> {
+pub fn kvs(reply: TxnResponse) -> impl Iterator<Item = KeyValue> {
     let ranges = reply
         .responses
         .into_iter()
@@ -352,7 +352,7 @@ pub(super) fn kvs(reply: TxnResponse) -> impl Iterator<Item = KeyValue> {
     ranges.flatten()
 }
 
-pub(super) fn compare(key: &[u8], to: CompareTo) -> Compare {
+pub fn compare(key: &[u8], to: CompareTo) -> Compare {
     Compare {
         target: match to {
             CompareTo::Create(_) => 1,
@@ -364,25 +364,25 @@ pub(super) fn compare(key: &[u8], to: CompareTo) -> Compare {
     }
 }
 
-pub(super) fn single(key: &[u8]) -> RangeRequest {
+pub fn single(key: &[u8]) -> RangeRequest {
     RangeRequest {
         key: key.to_vec(),
         ..RangeRequest::default()
     }
 }
 
-pub(super) fn op(request: Request) -> RequestOp {
+pub fn op(request: Request) -> RequestOp {
     RequestOp {
         request: Some(request),
     }
 }
 
-pub(super) fn deletion(key: &[u8]) -> RequestOp {
+pub fn deletion(key: &[u8]) -> RequestOp {
     op(Request::DeleteRange(DeleteRangeRequest {
         key: key.to_vec(),
     }))
 }
 
-pub(super) fn range(request: RangeRequest) -> RequestOp {
+pub fn range(request: RangeRequest) -> RequestOp {
     op(Request::Range(request))
 }
