@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::process::Command;
 
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::clock;
@@ -188,10 +189,14 @@ impl Cover {
     }
 
     /// Gives our own locks back, leaving `remains`; returns the outcome for each. The command is
-    /// dead, or has ended by itself.
-    pub(super) async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
+    /// dead, or has ended by itself. Nothing is repeated once rlock is `hurried`.
+    pub(super) async fn release(
+        self,
+        remains: &Remains,
+        hurried: &watch::Receiver<bool>,
+    ) -> Vec<ReleaseOutcome> {
         match self {
-            Self::Own(holdings) => holdings.release(remains).await,
+            Self::Own(holdings) => holdings.release_unless(remains, hurried).await,
             Self::Outer(..) => vec![],
         }
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
+use tokio::sync::watch;
 
 use super::holding::{Change, Holding};
 use super::wait::{Claimant, Waited, wait};
@@ -202,11 +203,20 @@ impl Holdings {
     /// Gives all locks back, the last one first, and each leaves `remains`. Returns the outcome for
     /// each.
     pub async fn release(self, remains: &Remains) -> Vec<ReleaseOutcome> {
+        self.release_unless(remains, &watch::channel(false).1).await
+    }
+
+    /// The same; see [`Holding::release_unless`].
+    pub async fn release_unless(
+        self,
+        remains: &Remains,
+        hurried: &watch::Receiver<bool>,
+    ) -> Vec<ReleaseOutcome> {
         let last_first = self
             .held
             .into_iter()
             .rev()
-            .map(|holding| holding.release(remains));
+            .map(|holding| holding.release_unless(remains, hurried.clone()));
         join_all(last_first).await.into_iter().rev().collect()
     }
 }

@@ -296,6 +296,7 @@ mod tests {
         let (early, late) = (seconds(2), seconds(1000));
         let leased = holder(Some(seconds(300)));
         assert!(recheck(&leased, None, true, early, 0.99) <= FIRST_POLL);
+        assert!(recheck(&leased, Some(1), false, early, 0.99) <= FIRST_POLL);
         assert!(recheck(&leased, Some(1), false, late, 0.0) >= seconds(5));
         // It knows that it is the only one.
         assert!(recheck(&leased, Some(0), false, late, 0.99) <= FIRST_POLL);

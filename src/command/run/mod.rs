@@ -5,6 +5,7 @@ use std::process::Command;
 use std::rc::Rc;
 
 use nix::sys::prctl;
+use tokio::sync::watch;
 
 mod heir;
 mod supervise;
@@ -169,7 +170,7 @@ async fn find_earlier(lock: &LockSettings, cover: Cover) -> anyhow::Result<Resul
                 once: Some(within),
                 ..Remains::default()
             };
-            let freed = cover.release(&remains).await;
+            let freed = cover.release(&remains, &watch::channel(false).1).await;
             report_releases(&lock.report, &freed);
             let is_unconfirmed = |freed| matches!(freed, &ReleaseOutcome::Unconfirmed(_));
             if freed.iter().any(is_unconfirmed) {

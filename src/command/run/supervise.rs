@@ -1,10 +1,12 @@
 //! Supervises the running command: collects events, passes them to the policy and carries out its
 //! actions.
 
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
+use tokio::sync::watch;
 
 use super::heir;
 use crate::clock::{self, Alarm};
@@ -25,6 +27,14 @@ use crate::lock::remains::{Ending, Remains};
 use crate::report::{Event, Reporter};
 use crate::settings::LockSettings;
 use crate::text::duration::millis;
+
+/// Signals of a user or a service manager that wants rlock to end.
+const ENDING: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
 
 /// Time that processes get to end before rlock reports that it waits for them.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -109,7 +119,7 @@ impl Job {
             status,
             run: lasted,
         });
-        let freed = cover.release(&remains).await;
+        let freed = self.give_back(cover, &remains).await;
         self.leader.reap();
         if let Some(error) = &self.unguarded {
             let told = format!(
@@ -140,6 +150,22 @@ impl Job {
                 .iter()
                 .any(|freed| matches!(freed, ReleaseOutcome::NotOurs(_))),
         ))
+    }
+
+    /// Gives the locks back. A signal that would have ended the command ends what is repeated.
+    async fn give_back(&mut self, cover: Cover, remains: &Remains) -> Vec<ReleaseOutcome> {
+        let (hurry, hurried) = watch::channel(false);
+        let mut freed = pin!(cover.release(remains, &hurried));
+        loop {
+            tokio::select! {
+                freed = &mut freed => return freed,
+                caught = self.signals.next() => {
+                    if ENDING.contains(&caught.signal) {
+                        hurry.send_replace(true);
+                    }
+                }
+            }
+        }
     }
 
     async fn watch(&mut self, report: &Reporter, cover: &mut Cover) {

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::watch;
 
 use super::observe::observe;
 use super::outside::take_away;
@@ -409,7 +410,17 @@ impl Holding {
     }
 
     /// Gives the lock back, and leaves `remains`: compare-and-delete on every node.
-    pub async fn release(mut self, remains: &Remains) -> ReleaseOutcome {
+    pub async fn release(self, remains: &Remains) -> ReleaseOutcome {
+        let hurried = watch::channel(false).1;
+        self.release_unless(remains, hurried).await
+    }
+
+    /// The same. Nothing is repeated once the caller is `hurried`.
+    pub async fn release_unless(
+        mut self,
+        remains: &Remains,
+        hurried: watch::Receiver<bool>,
+    ) -> ReleaseOutcome {
         let begun = clock::now();
         let all: Vec<usize> = (0..self.nodes.len()).collect();
         let waiter = self
@@ -423,7 +434,7 @@ impl Holding {
             .release_leaving(queue, self.fence, self.broken.clone(), remains);
         let mut count = self.give_back(&all, &request).await;
         if request.leaves_something() {
-            self.repeat(&request, &mut count).await;
+            self.repeat(&request, &mut count, hurried).await;
         }
         let outcome = self.outcome(&count, begun);
         if remains.run.is_some()
@@ -476,7 +487,12 @@ impl Holding {
     /// the lock at the nodes that are silent. A success that too few nodes know of would be
     /// repeated, and a parked lock at too few nodes be given to others. A node that refuses it is
     /// not asked again.
-    async fn repeat(&mut self, request: &Release, count: &mut ReleaseCount) {
+    async fn repeat(
+        &mut self,
+        request: &Release,
+        count: &mut ReleaseCount,
+        mut hurried: watch::Receiver<bool>,
+    ) {
         while count.ours < self.nodes.quorum().needed() {
             let silent = count.faults.only(Fault::may_pass);
             let silent: Vec<usize> = silent.iter().map(|there| there.node).collect();
@@ -487,7 +503,10 @@ impl Holding {
             if next >= self.deadline() {
                 return;
             }
-            self.alarm.reached(next).await;
+            tokio::select! {
+                () = self.alarm.reached(next) => {}
+                Ok(_) = hurried.wait_for(|hurried| *hurried) => return,
+            }
             let again = self.give_back(&silent, request).await;
             count.ours += again.ours;
             count.revoked.extend(again.revoked);

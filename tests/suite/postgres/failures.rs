@@ -225,6 +225,21 @@ fn a_lock_that_cannot_be_parked_costs_no_more_than_its_lease() {
 }
 
 #[test]
+fn a_signal_ends_a_release_that_is_repeated() {
+    let Some(mut server) = Postgres::start() else {
+        return;
+    };
+    let run = job(&server).args(["-v", "--ttl", "10m", "--hold-at-least", "1h"]);
+    let mut held = run.hold(HOLD);
+    server.kill();
+    drop(held.stdin.take());
+    held.wait_until_told("giving the lock back");
+    held.signal(Signal::SIGTERM);
+    let ended = held.finish().code(0).within(Duration::from_secs(30));
+    ended.mentions(&["release not confirmed"]);
+}
+
+#[test]
 fn a_session_that_the_server_ends_is_begun_anew() {
     let Some(server) = Postgres::start_with(&["idle_session_timeout=700ms"]) else {
         return;
