@@ -9,19 +9,15 @@ use tokio::sync::{Mutex, watch};
 use super::session::{Reply, Session, SqlAccess};
 use super::statements::{Message, Table};
 use crate::clock;
-use crate::lock::instant::Instant;
 use crate::store::net::dial::HostDial;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Fault, FaultKind};
 
-/// Time for which files of passwords and certificates are not read again.
-const JUST_READ: Duration = Duration::from_secs(1);
-
 /// A client of a database.
 pub(super) struct Pool {
     database: String,
-    /// How the next session is begun, and when the files of its secrets were read.
-    access: Mutex<(SqlAccess, Instant)>,
+    /// How sessions are begun, and whether one was.
+    access: Mutex<(SqlAccess, bool)>,
     dial: HostDial,
     pub(super) table: Table,
     /// Limit of a connection, and of each exchange.
@@ -35,7 +31,7 @@ impl Pool {
     pub(super) fn new(access: SqlAccess, dial: HostDial, table: Table, limit: Duration) -> Self {
         Self {
             database: access.database.clone(),
-            access: Mutex::new((access, clock::now())),
+            access: Mutex::new((access, false)),
             dial,
             table,
             limit,
@@ -79,17 +75,17 @@ impl Pool {
     /// Returns how a session is begun now: a password or a certificate may have been replaced.
     async fn access(&self) -> SqlAccess {
         let mut known = self.access.lock().await;
-        let (access, read) = &*known;
-        let is_due = clock::now().since(*read) > JUST_READ;
-        if let Some(renew) = access.renew.clone().filter(|_| is_due) {
+        let (access, is_used) = &mut *known;
+        let is_used = std::mem::replace(is_used, true);
+        if let Some(renew) = access.renew.clone().filter(|_| is_used) {
             let again = Arc::clone(&renew);
             // A file of a network may hang.
-            if let Ok(Some(access)) = tokio::task::spawn_blocking(move || again()).await {
+            if let Ok(Some(read)) = tokio::task::spawn_blocking(move || again()).await {
                 let renew = Some(renew);
-                *known = (SqlAccess { renew, ..access }, clock::now());
+                *access = SqlAccess { renew, ..read };
             }
         }
-        known.0.clone()
+        access.clone()
     }
 
     /// Asks `session`. An answer may come late, when the session is asked no more.

@@ -96,23 +96,34 @@ fn seconds_to(server: &Postgres, time: &str) -> i64 {
     then.parse::<i64>().expect("a time") - now.as_secs().cast_signed()
 }
 
+/// In Berlin clocks go from 02:00 to 03:00 that night, and rlock's times are those of UTC.
 #[test]
-fn in_the_hour_that_a_zone_leaves_out_columns_with_a_zone_give_no_lock_and_others_do() {
+fn the_hour_that_a_zone_leaves_out_gives_no_lock_to_two_clients() {
     let Some(server) = Postgres::start_with_clock() else {
         return;
     };
-    // 02:10 UTC as a time of Berlin, where clocks went from 02:00 to 03:00 that night.
-    server.set_clock(seconds_to(&server, "2027-03-28 02:10"));
+    let set = |time: &str| server.set_clock(seconds_to(&server, &format!("2027-03-28 {time}")));
+    set("02:10");
     let mut held = job(&server).args(["-n"]).hold(HOLD);
     assert!(!Clock::Database.locks(&server), "rlock has it");
     drop(held.stdin.take());
     held.finish().code(0).silent();
-    server.sql("ALTER TABLE shedlock ALTER COLUMN lock_until TYPE timestamptz, ALTER COLUMN locked_at TYPE timestamptz");
+    server.sql("DELETE FROM shedlock; ALTER TABLE shedlock ALTER COLUMN lock_until TYPE timestamptz, ALTER COLUMN locked_at TYPE timestamptz");
     let zone = format!("{}?time_zone=Europe/Berlin", server.url());
     let run = || rlock("job").node(&zone).args(["-n"]);
-    let refused = run().sh("echo ran");
-    assert!(!refused.exited_with(0), "{}", refused.stderr);
-    refused.printed(&[]);
+    let mut held = run().hold(HOLD);
+    run().sh("true").code(75);
+    drop(held.stdin.take());
+    held.finish().code(0).silent();
+    // What ended in that hour reads as a time of the next.
+    set("03:00:30");
+    run().sh("echo ran").code(75).printed(&[]);
+    set("04:00:30");
+    run().sh("echo ran").code(0).printed(&["ran"]);
+    // A lease that passes the end of the hour reads as one that is over.
+    server.sql("DELETE FROM shedlock");
+    set("02:59:45");
+    run().sh("echo ran").code(69).printed(&[]);
 }
 
 #[test]
