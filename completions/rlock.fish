@@ -50,7 +50,7 @@ redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its e
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -129,7 +129,7 @@ redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its e
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -160,7 +160,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s k -l key -d 'The lock\'s name, as it was taken, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -187,7 +187,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fsync -d 'Count it
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s k -l key -d 'The lock\'s name, as it was taken, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -210,7 +210,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -s v -l verbose -d 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s k -l key -d 'The lock\'s name, as it was taken, even if it looks like an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l token -d 'Proof that the lock is the caller\'s, as acquire printed it or the command found it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -235,7 +235,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -s v -l verbose -d 'P
 complete -c rlock -n "__fish_rlock_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s k -l key -d 'A lock\'s name, even if it looks like a pattern or an option' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l host -d 'Only locks that a client on this host holds' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -267,7 +267,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'A loc
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l token -d 'Break the lock of this token alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l slot -d 'Break the lock of the holder of this slot alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l reason -d 'Why: the holder says it, and inspect shows it' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
@@ -296,7 +296,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l pattern -d 'Makes
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l role -d 'The user\'s work: job runs commands under locks, operator shows and breaks them, monitor shows them' -r -f -a "job\t'Runs commands under locks'
 operator\t'Shows locks and breaks them'
 monitor\t'Shows locks'"
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F

@@ -27,7 +27,7 @@ use crate::text::duration;
 pub struct NodeArgs {
     /// Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS),
     /// redis+unix:///path, etcd://host,host,host[/prefix],
-    /// zookeeper://host,host,host[/chroot], postgresql://host,host[/db], local
+    /// zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local
     ///
     /// redis-sentinel://host,host,host/service[/db] is the server that a majority of these
     /// sentinels names, with TLS rediss-sentinel://. redis-cluster://host,host is the primary of
@@ -35,8 +35,9 @@ pub struct NodeArgs {
     /// redis+unix:///path[?db=N] is a Unix socket. etcd://[user[:password]@]host,host[/prefix] is
     /// an etcd cluster, with TLS etcds://. zookeeper://[user:password@]host,host[/chroot] is a
     /// ZooKeeper ensemble, with TLS zookeepers://. postgresql://[user[:password]@]host,host[/db] is
-    /// ShedLock's table in PostgreSQL, with TLS ?sslmode=verify-full. local is flock on this
-    /// machine, local:/dir another directory for it, local:/dir?shared one for several users who
+    /// ShedLock's table in PostgreSQL, with TLS ?sslmode=verify-full.
+    /// mysql://[user[:password]@]host,host/db is the same in MySQL or MariaDB, with TLS
+    /// ?ssl-mode=VERIFY_IDENTITY. local is flock on this machine, local:/dir another directory for it, local:/dir?shared one for several users who
     /// trust each other.
     /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock
     /// (Redlock). ps shows a password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or

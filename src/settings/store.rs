@@ -326,7 +326,7 @@ fn addresses_that_fit(nodes: &[String]) -> Result<Vec<Address>, Failure> {
                 }
                 #[cfg(feature = "sql")]
                 Address::Sql(_) => {
-                    "--node postgresql://… is one node, whose failover is its own: give no other node, and all its servers in one address"
+                    "--node of a database is one node, whose failover is its own: give no other node, and all its servers in one address"
                 }
                 _ => {
                     "--node etcd://… has a quorum of its own: give no other node, and all its members in one address"

@@ -39,7 +39,7 @@ pub enum Address {
 
 /// The forms of an address, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/db], rediss://…, redis+unix://[user:password@]/path[?db=N], \
-                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], zookeeper://host,…[/chroot], postgresql://host,…[/db], host[:port], /path, local or local:/dir[?shared]";
+                     redis-sentinel://host,…/service, redis-cluster://host,…, etcd://host,…[/prefix], zookeeper://host,…[/chroot], postgresql://host,…[/db], mysql://host,…/db, host[:port], /path, local or local:/dir[?shared]";
 
 /// A kind of address, known by its beginning.
 struct Scheme {
@@ -104,6 +104,14 @@ const SCHEMES: &[Scheme] = &[
         tls: &["etcds"],
         separator: OF_URL,
         parse: |rest, is_tls| quorum(&etcd::address::FORM, rest, is_tls).map(Address::Etcd),
+        has_hosts: true,
+    },
+    #[cfg(feature = "mysql")]
+    Scheme {
+        plain: &["mysql", "mariadb"],
+        tls: &[],
+        separator: OF_URL,
+        parse: |rest, _| table(Product::MySql, rest),
         has_hosts: true,
     },
     #[cfg(feature = "postgres")]

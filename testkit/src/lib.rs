@@ -2,7 +2,7 @@
 //! part of rlock and is not published.
 //!
 //! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`],
-//!   [`Cluster`], [`Etcd`], [`Postgres`], [`PgBouncer`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
+//!   [`Cluster`], [`Etcd`], [`MariaDb`], [`Postgres`], [`PgBouncer`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time,
 //!   [`Server::set_clock`] a wrong clock.
@@ -28,8 +28,10 @@ mod client;
 mod cluster;
 mod etcd;
 pub mod measure;
+mod mysql;
 pub mod namespaces;
 mod nodes;
+mod plain_user;
 mod port;
 pub mod postgres;
 pub mod processes;
@@ -52,6 +54,7 @@ pub use certificates::Certificates;
 pub use client::Client;
 pub use cluster::{Cluster, Move};
 pub use etcd::Etcd;
+pub use mysql::MariaDb;
 pub use nodes::Nodes;
 pub use port::Port;
 pub use postgres::{PgBouncer, Postgres};

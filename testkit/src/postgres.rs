@@ -2,16 +2,16 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid, User, chown};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::plain_user::{as_user, directory, give, run};
 use crate::program::clean;
 use crate::server::{shifted_clock, write_offset};
 use crate::{Certificates, Port, eventually, processes, skipped};
@@ -54,52 +54,6 @@ pub fn binaries() -> Option<PathBuf> {
         skipped("PostgreSQL is not installed (Debian's postgresql-15)");
     }
     bin
-}
-
-/// Returns a command as the user of the server.
-fn as_user(program: &Path) -> Command {
-    let mut command = clean(program);
-    if let Some(user) = server_user() {
-        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
-    }
-    // It may not enter the directory of the tests.
-    command.current_dir("/");
-    command
-}
-
-/// Returns the user that runs the server where the tests run as root.
-fn server_user() -> Option<User> {
-    if !Uid::effective().is_root() {
-        return None;
-    }
-    let named = |name: &str| User::from_name(name).ok().flatten();
-    Some(
-        named("postgres")
-            .or_else(|| named("nobody"))
-            .expect("a user"),
-    )
-}
-
-/// Gives the user of the server a directory.
-fn give(path: &Path) {
-    if let Some(user) = server_user() {
-        chown(path, Some(user.uid), Some(user.gid)).expect("its directory");
-    }
-}
-
-fn directory() -> TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
-    give(dir.path());
-    dir
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().expect("a program");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// Returns the data of a server that has never run, made once for all servers that there are.

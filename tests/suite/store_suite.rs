@@ -28,6 +28,10 @@ mod etcd {
     testkit::store_suite!(testkit::store_suite::EtcdWorld);
 }
 
+mod mysql {
+    testkit::store_suite!(testkit::store_suite::MariaDbWorld);
+}
+
 mod postgres {
     testkit::store_suite!(testkit::store_suite::PostgresWorld);
 }

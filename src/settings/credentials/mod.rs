@@ -1,7 +1,9 @@
 //! The files and variables that passwords and certificates come from: those of the servers, and
 //! those of sentinels.
 
-#[cfg(feature = "sql")]
+#[cfg(feature = "mysql")]
+mod mycnf;
+#[cfg(feature = "postgres")]
 mod pgpass;
 
 use std::fmt::Display;
@@ -28,7 +30,7 @@ use crate::store::redis::address::Remote;
 use crate::store::redis::locator::Way;
 use crate::store::redis::locator::way::{ReadSecrets, Secrets, SentinelLogin};
 #[cfg(feature = "sql")]
-use crate::store::sql::{address::SqlAddress, session::SqlAccess};
+use crate::store::sql::{Product, address::SqlAddress, session::SqlAccess};
 use crate::text::escape;
 #[cfg(feature = "sql")]
 use crate::user;
@@ -138,39 +140,37 @@ pub(super) fn sql_access(
     })
 }
 
-/// The same, once. Reads no file that the address does not need: `~/.pgpass` is the last source of
-/// the password.
+/// The same, once. Reads no file that the address does not need: that of the database's own clients is
+/// the last source of a password.
 #[cfg(feature = "sql")]
 fn sql_access_now(
     address: &SqlAddress,
     args: &NodeArgs,
     sources: &Sources,
 ) -> Result<SqlAccess, Failure> {
-    let user = match &address.user {
-        Some(user) => user.clone(),
-        None => user::name().ok_or_else(|| {
-            config(format!(
-                "--node {address}: this user has no name; name the database's, as in postgresql://user@host"
-            ))
-        })?,
+    let of_servers = match address.product {
+        #[cfg(feature = "mysql")]
+        Product::MySql => OF_MYSQL,
+        #[cfg(feature = "postgres")]
+        Product::Postgres => OF_POSTGRES,
     };
-    let database = address.database.clone().unwrap_or_else(|| user.clone());
     let password = match &address.password {
         Some(password) => Some(password.clone()),
-        None => OF_DATABASE.password(args.password_file.as_deref(), sources)?,
+        None => of_servers.password(args.password_file.as_deref(), sources)?,
     };
-    let lines = match &password {
-        Some(_) => None,
-        None => pgpass::read()?,
+    let file = match (&address.user, &password) {
+        (Some(_), Some(_)) => ClientFile::None,
+        (user, password) => client_file(address.product, user.is_none(), password.is_none())?,
     };
+    let user = address.user.clone().or_else(|| file.user());
+    let user = user.or_else(user::name).ok_or_else(|| {
+        config(format!(
+            "--node {address}: this user has no name; name the database's before the host, with an @"
+        ))
+    })?;
+    let database = address.database.clone().unwrap_or_else(|| user.clone());
     let of_host = |host: &Endpoint| {
-        let line = lines.as_ref();
-        let listed = || {
-            line.and_then(|(file, lines)| {
-                let found = pgpass::find(lines, host, &database, &user)?;
-                Some(Secret::of(file.as_str(), found))
-            })
-        };
+        let listed = || file.password(host, &database, &user);
         (host.clone(), password.clone().or_else(listed))
     };
     Ok(SqlAccess {
@@ -180,6 +180,75 @@ fn sql_access_now(
         database,
         renew: None,
     })
+}
+
+/// A file with passwords that the clients of a database read.
+#[cfg(feature = "sql")]
+enum ClientFile {
+    None,
+    #[cfg(feature = "mysql")]
+    MySql(mycnf::Login),
+    /// Its name, and its text.
+    #[cfg(feature = "postgres")]
+    Postgres(String, Zeroizing<String>),
+}
+
+/// Reads the file of a database's clients, if it is there and may have what is missing.
+#[cfg(feature = "sql")]
+#[cfg_attr(
+    not(feature = "mysql"),
+    expect(unused_variables, reason = "only MySQL's names the user")
+)]
+fn client_file(
+    product: Product,
+    lacks_user: bool,
+    lacks_password: bool,
+) -> Result<ClientFile, Failure> {
+    Ok(match product {
+        #[cfg(feature = "mysql")]
+        Product::MySql if lacks_user || lacks_password => {
+            mycnf::read()?.map_or(ClientFile::None, ClientFile::MySql)
+        }
+        #[cfg(feature = "postgres")]
+        Product::Postgres if lacks_password => pgpass::read()?
+            .map_or(ClientFile::None, |(name, text)| {
+                ClientFile::Postgres(name, text)
+            }),
+        _ => ClientFile::None,
+    })
+}
+
+#[cfg(feature = "sql")]
+impl ClientFile {
+    /// Returns the user that it names.
+    fn user(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql(login) => login.user.clone(),
+            _ => None,
+        }
+    }
+
+    /// Returns the password for the user at a server.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(
+            unused_variables,
+            reason = "only PostgreSQL has a password for each server"
+        )
+    )]
+    fn password(&self, host: &Endpoint, database: &str, user: &str) -> Option<Secret> {
+        match self {
+            Self::None => None,
+            #[cfg(feature = "mysql")]
+            Self::MySql(login) => login.password.clone(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(name, lines) => {
+                let found = pgpass::find(lines, host, database, user)?;
+                Some(Secret::of(name.as_str(), found))
+            }
+        }
+    }
 }
 
 /// Returns the certificate and its key. One of them without the other is refused.
@@ -245,8 +314,14 @@ const OF_USER: PasswordSources = PasswordSources {
     ..OF_SERVERS
 };
 
-#[cfg(feature = "sql")]
-const OF_DATABASE: PasswordSources = PasswordSources {
+#[cfg(feature = "mysql")]
+const OF_MYSQL: PasswordSources = PasswordSources {
+    variables: &["RLOCK_PASSWORD", "MYSQL_PWD"],
+    ..OF_SERVERS
+};
+
+#[cfg(feature = "postgres")]
+const OF_POSTGRES: PasswordSources = PasswordSources {
     variables: &["RLOCK_PASSWORD", "PGPASSWORD"],
     ..OF_SERVERS
 };
@@ -323,6 +398,23 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
                 .map_err(|_| config(format!("{name} is not UTF-8")))
         })
         .transpose()
+}
+
+/// Reads the file with passwords of a database's clients, if it is there. Returns its name and its
+/// text.
+#[cfg(feature = "sql")]
+fn client_text(path: &Path) -> Result<Option<(String, Zeroizing<String>)>, Failure> {
+    if matches!(path.symlink_metadata(), Err(error) if error.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    // It has passwords of other servers too.
+    let mut text = Zeroizing::new(String::with_capacity(4096));
+    let option = "the password file";
+    let file = open_secret(option, path, SecretFile::Written)?;
+    file.take(LONGEST_PASSWORD)
+        .read_to_string(&mut text)
+        .map_err(|error| refused(option, path, &error))?;
+    Ok(Some((shown(path), text)))
 }
 
 /// Reads the first line of a file that belongs to the user or to root, without the permissions that

@@ -1,12 +1,11 @@
 //! The password file of PostgreSQL's clients: lines `host:port:database:user:password`, in which a
 //! `*` matches all, and `\` stands before a `:` or a `\` (libpq, The Password File).
 
-use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
-use super::{LONGEST_PASSWORD, SecretFile, open_secret, refused, shown, variable};
+use super::{client_text, variable};
 use crate::exit::Failure;
 use crate::store::net::hosts::Endpoint;
 
@@ -19,17 +18,7 @@ pub(super) fn read() -> Result<Option<(String, Zeroizing<String>)>, Failure> {
     let Some(path) = variable("PGPASSFILE")?.map(PathBuf::from).or_else(usual) else {
         return Ok(None);
     };
-    if matches!(path.symlink_metadata(), Err(error) if error.kind() == ErrorKind::NotFound) {
-        return Ok(None);
-    }
-    // It has passwords of other servers too.
-    let mut text = Zeroizing::new(String::with_capacity(4096));
-    let option = "the password file";
-    let file = open_secret(option, &path, SecretFile::Written)?;
-    file.take(LONGEST_PASSWORD)
-        .read_to_string(&mut text)
-        .map_err(|error| refused(option, &path, &error))?;
-    Ok(Some((shown(&path), text)))
+    client_text(&path)
 }
 
 /// Returns the password of the first line for the user at this server.

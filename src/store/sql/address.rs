@@ -382,3 +382,52 @@ mod tests {
         }
     }
 }
+
+#[cfg(all(test, feature = "mysql"))]
+mod tests_of_mysql {
+    use crate::store::address::tests::{refused, shown};
+    use crate::store::address::{Address, joined};
+
+    #[test]
+    fn every_form_is_read_and_shown_without_its_password() {
+        for (raw, as_shown) in [
+            ("mysql://a/x", "mysql://a:3306/x"),
+            ("MARIADB://u:p%40ss@a,b:1/x", "mysql://a:3306,b:1/x"),
+            (
+                "mysql://u:x@a/x?ssl-mode=required&table=jobs.locks",
+                "mysql://a:3306/x?ssl-mode=VERIFY_IDENTITY&table=jobs.locks",
+            ),
+            ("mysql://u@%2Frun%2Fm.sock/x", "mysql://%2Frun%2Fm.sock/x"),
+            (
+                "mysql://u@/x?socket=/run/m.sock",
+                "mysql://%2Frun%2Fm.sock/x",
+            ),
+            (
+                "mysql://a/x?columns=a,b,c,d&time_zone=+02:00",
+                "mysql://a:3306/x?time_zone=+02:00&columns=a,b,c,d",
+            ),
+        ] {
+            assert_eq!(shown(raw), as_shown);
+            assert_eq!(shown(as_shown), as_shown);
+        }
+        let address = Address::parse("mariadb://us%3Aer:hunter2@a/x").unwrap();
+        assert_eq!(address.without_secret(), "mysql://us%3Aer@a:3306/x");
+        assert_eq!(joined("mysql://a,b/x".split(',')), ["mysql://a,b/x"]);
+    }
+
+    #[test]
+    fn a_bad_address_says_why_and_never_shows_the_password() {
+        for (raw, why) in [
+            ("mysql:///app", "host"),
+            ("mysql://a", "the database is missing"),
+            ("mysql://u:1/hunter2@a/x", "%2F"),
+            ("mysql://a/x?ssl-mode=PREFERRED", "never falls back"),
+            ("mysql://a/x?sslmode=require", "unknown"),
+            ("mysql://a/x?password=hunter2", "unknown"),
+            ("mysql://a/x?socket=m.sock", "the path of a unix socket"),
+            ("mysql://?socket=/run/m&ssl-mode=REQUIRED", "no TLS"),
+        ] {
+            refused(raw, why);
+        }
+    }
+}

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 
 use super::address::{Form, SqlAddress};
 use super::examine::Facts;
+#[cfg(feature = "mysql")]
+use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres;
 use super::session::{Begun, Greeting, Reply, SqlAccess};
@@ -24,6 +26,9 @@ use crate::store::net::hosts::Endpoint;
 /// A kind of database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Product {
+    /// MySQL or MariaDB.
+    #[cfg(feature = "mysql")]
+    MySql,
     /// PostgreSQL.
     #[cfg(feature = "postgres")]
     Postgres,
@@ -33,6 +38,8 @@ impl Product {
     /// Returns what it has of its own.
     pub(in crate::store) fn dialect(self) -> &'static dyn Dialect {
         match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql => &mysql::MySql,
             #[cfg(feature = "postgres")]
             Self::Postgres => &postgres::Postgres,
         }

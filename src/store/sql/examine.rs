@@ -67,7 +67,7 @@ pub(super) async fn examination(pool: &Pool, plan: &Plan) -> Result<Examination,
     } else {
         "behind a pooler"
     };
-    let is_tls = facts.get("tls").is_some_and(|tls| tls == "yes");
+    let is_tls = pool.is_tls;
     let encrypted = if is_tls { "TLS" } else { "no TLS" };
     let version = escape::text(&session.version);
     let line = format!(

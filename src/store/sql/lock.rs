@@ -15,7 +15,7 @@ use super::line::Line;
 use super::pool::Pool;
 use super::row::{RecordKind, Row, State as RowState, held, record};
 use super::session::{Reply, Session, number, strange};
-use super::statements::{Again, Message, RecordRow};
+use super::statements::{Again, GIVING_BACK, Message, RecordRow};
 use crate::clock;
 use crate::lock::blocker::Blocker;
 use crate::lock::details::Breaker;
@@ -33,6 +33,7 @@ use crate::store::{
     Answer, Claim, Fault, FaultKind, Heal, Hint, Keep, QueueAction, Release, ReleaseReply, Renewal,
     ServerInfo, Vote, Wake,
 };
+use crate::text::escape;
 
 /// Number of times that a free row is asked for in one attempt.
 const TRIES: usize = 3;
@@ -211,6 +212,7 @@ impl Lock {
             if row.is(RowState::Held, token) && row.left.is_some() {
                 let (until, fence) = (end(claim.term, asked, &row), fence_of(&row)?);
                 self.state().holds = true;
+                self.pool.holds(token, &self.key);
                 if claim.ticket.is_none() {
                     self.head_line(session);
                 }
@@ -220,6 +222,16 @@ impl Lock {
                     index: claim.index,
                 }
                 .into());
+            }
+            let held = row.owner().and_then(|(_, token)| self.pool.held(token));
+            if let Some(other) = held.filter(|other| *other != self.key) {
+                let other = escape::text(&other);
+                return Err(Fault::unfit(
+                    format!(
+                        "its row is that of the lock {other}, which this run holds: the database takes the two names for one"
+                    ),
+                    "give the column of the name a collation that does not (ALTER TABLE … COLLATE)",
+                ));
             }
             if let Some(occupant) = row.occupant() {
                 if claim.ticket.is_some() {
@@ -393,6 +405,7 @@ impl Lock {
     /// Gives up the attempt of `token`. Returns the sessions that have a request of it and have not
     /// answered.
     pub(super) fn gives_up(&self, token: Token) -> Vec<Arc<Session>> {
+        self.pool.gives_up(token);
         let mut state = self.state();
         state.holds = false;
         if let Some(watch) = state.watch.take() {
@@ -573,8 +586,14 @@ fn fence_of(row: &Row) -> Result<Fence, Fault> {
     row.fence().ok_or_else(strange)
 }
 
-/// Returns what a release found. `NotOurs` if the lock was not the token's any more.
+/// Returns what a release found. `NotOurs` if the lock was not the token's any more. Another client
+/// may have it before the row is shown: then the counts tell.
 fn freed(seen: &Seen, token: Token) -> ReleaseReply {
+    let shows = seen.counts.len().saturating_sub(1);
+    let given_back = &seen.counts[shows.saturating_sub(GIVING_BACK)..shows];
+    if given_back.iter().any(|count| *count > 0) {
+        return ReleaseReply::Released;
+    }
     let Some(row) = &seen.row else {
         return ReleaseReply::NotOurs(Revoked::Missing);
     };

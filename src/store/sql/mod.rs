@@ -16,6 +16,8 @@ mod examine;
 mod line;
 mod lock;
 mod look;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -1,7 +1,7 @@
 //! The session that is asked. All locks of a store share one, and a request that is not answered in
 //! time costs it: the next request goes over another one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as Shared, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, watch};
 use super::session::{Reply, Session, SqlAccess};
 use super::statements::{Message, Table};
 use crate::clock;
+use crate::lock::token::Token;
 use crate::store::net::dial::HostDial;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Fault, FaultKind};
@@ -16,6 +17,8 @@ use crate::store::{Fault, FaultKind};
 /// A client of a database.
 pub(super) struct Pool {
     database: String,
+    /// Whether connections are encrypted.
+    pub(super) is_tls: bool,
     /// How sessions are begun, and whether one was.
     access: Mutex<(SqlAccess, bool)>,
     dial: HostDial,
@@ -25,24 +28,47 @@ pub(super) struct Pool {
     current: Mutex<Option<Arc<Session>>>,
     /// Changes when a session breaks.
     breaks: watch::Sender<()>,
+    /// The locks that this client holds: their tokens and their names.
+    held: Shared<Vec<(Token, String)>>,
 }
 
 impl Pool {
     pub(super) fn new(access: SqlAccess, dial: HostDial, table: Table, limit: Duration) -> Self {
         Self {
             database: access.database.clone(),
+            is_tls: access.trust.is_some(),
             access: Mutex::new((access, false)),
             dial,
             table,
             limit,
             current: Mutex::default(),
             breaks: watch::Sender::default(),
+            held: Shared::default(),
         }
     }
 
     /// Returns the name of the database.
     pub(super) fn database(&self) -> &str {
         &self.database
+    }
+
+    /// Notes that this client holds the lock `name`.
+    pub(super) fn holds(&self, token: Token, name: &str) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.push((token, name.to_owned()));
+    }
+
+    /// Forgets what was held under the token.
+    pub(super) fn gives_up(&self, token: Token) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|(other, _)| *other != token);
+    }
+
+    /// Returns the name of the lock that this client holds under the token.
+    pub(super) fn held(&self, token: Token) -> Option<String> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = held.iter().filter(|(other, _)| *other == token);
+        found.next().map(|(_, name)| name.clone())
     }
 
     /// Returns what changes when a session breaks.

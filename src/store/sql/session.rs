@@ -22,6 +22,9 @@ use crate::store::{Denied, Fault, FaultKind};
 pub(super) const CREATE: &str = "create it: rlock doctor --acl prints how";
 pub(super) const GRANT: &str = "grant the rights of the line that rlock doctor --acl prints";
 
+/// The way from a server that takes no writes.
+pub(super) const NO_WRITER: &str = "name the primary, or all servers of the database";
+
 /// How the servers are reached, and as whom.
 #[derive(Clone)]
 pub struct SqlAccess {
@@ -254,8 +257,7 @@ pub(super) fn strange() -> Fault {
 /// The fault of a server that takes no writes.
 pub(super) fn is_no_writer() -> Fault {
     let why = "it takes no writes: it is a standby, or read-only";
-    let remedy = "name the primary, or all servers of the database";
-    Fault::new(FaultKind::Unavailable, why).with_remedy(remedy)
+    Fault::new(FaultKind::Unavailable, why).with_remedy(NO_WRITER)
 }
 
 /// The fault of a table in which a name may have two rows.

@@ -21,6 +21,10 @@ use crate::lock::token::Token;
 /// begins later was written by hand.
 const LAST_YEAR: &str = "'2112-01-01'";
 
+/// Number of statements of a release that stand before the one that shows the row, and give the lock
+/// back.
+pub(super) const GIVING_BACK: usize = 3;
+
 /// A message.
 pub(super) struct Message {
     pub(super) text: String,
@@ -209,7 +213,8 @@ impl Table {
     }
 
     /// Gives the lock back if it is the token's, and writes the records before. One statement parks
-    /// it, if it is to stay; the next frees it.
+    /// it, if it is to stay; the next frees it. A column with a time zone stores a time of day that
+    /// spring leaves out as a later one. So the last statement ends such a lock in the past.
     pub(super) fn release(
         &self,
         key: &str,
@@ -233,8 +238,19 @@ impl Table {
         let ours = self.owned(states(true), token);
         let free = self.changed(key, State::Free, self.dialect.now(), "", &ours);
         let written = |record: &RecordRow| self.recorded(key, record, &ours);
+        let is_late = format!(
+            "{} AND {}",
+            self.owned(&[State::Free], token),
+            self.is_taken()
+        );
+        let end = format!("{} = '2000-01-01'", self.columns[1]);
         let mut statements: Vec<String> = records.iter().map(written).collect();
-        statements.extend([park, free, self.shown(&[key])]);
+        statements.extend([
+            park,
+            free,
+            self.update(key, &end, &is_late),
+            self.shown(&[key]),
+        ]);
         let shows = statements.len() - 1;
         self.message(true, &statements, shows)
     }

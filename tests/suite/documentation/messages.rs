@@ -129,6 +129,7 @@ const FAMILIES: &[(&str, &[&str], &str)] = &[
     ("store/etcd/names.rs", &["described"], "a holder"),
     ("store/sql/row.rs", &[], "a holder"),
     ("store/sql/statements.rs", &[], "a request"),
+    ("store/sql/mysql/mod.rs", &[], "a request, or doctor"),
     ("store/sql/postgres/mod.rs", &[], "a request, or doctor"),
     (
         "store/zookeeper/visit.rs",

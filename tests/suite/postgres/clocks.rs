@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Clock, HOLD, job};
+use crate::sql::{Clock, HOLD, ShedLocked as _, job};
 use crate::support::{Postgres, eventually, rlock};
 
 /// Number of seconds by which the clock is set.
@@ -23,7 +23,7 @@ fn a_clock_that_is_set_forward_ends_leases_for_others_and_the_command_is_stopped
     let mut steps = (1..).map(|number| number * STEP);
     eventually("another client comes first", || {
         server.set_clock(steps.next().expect("a step"));
-        Clock::Database.locks(&server)
+        server.locks(Clock::Database)
     });
     held.finish().code(79).within(Duration::from_secs(10));
     assert_eq!(server.holder("job").as_deref(), Some("host1"));
@@ -38,7 +38,7 @@ fn a_lock_delay_covers_a_clock_that_is_set_forward() {
     let mut held = job(&server).args(TTL).args(delay).hold(HOLD);
     let before = server.sql(UNTIL);
     server.set_clock(STEP);
-    assert!(!Clock::Database.locks(&server), "rlock has it");
+    assert!(!server.locks(Clock::Database), "rlock has it");
     eventually("it is renewed", || server.sql(UNTIL) > before);
     drop(held.stdin.take());
     held.finish().code(0).silent();
@@ -59,7 +59,7 @@ fn a_clock_that_is_set_back_prolongs_leases_and_fences_still_rise() {
     };
     let first: u64 = fence().parse().expect("a fence");
     server.set_clock(-STEP);
-    assert!(!Clock::Database.locks(&server), "rlock has it");
+    assert!(!server.locks(Clock::Database), "rlock has it");
     let before = server.sql(UNTIL);
     eventually("it is renewed", || server.sql(UNTIL) != before);
     drop(held.stdin.take());
@@ -77,7 +77,7 @@ fn a_waiter_gets_its_lock_whatever_the_clock_did_meanwhile() {
     for step in [7200, 0] {
         let mut held = job(&server).args(["--ttl", "3h"]).hold(HOLD);
         let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
-        super::wait_for_waiters(&server, 1);
+        crate::sql::wait_for_waiters(&server, 1);
         server.set_clock(step);
         drop(held.stdin.take());
         held.finish().code(0);
@@ -105,7 +105,7 @@ fn the_hour_that_a_zone_leaves_out_gives_no_lock_to_two_clients() {
     let set = |time: &str| server.set_clock(seconds_to(&server, &format!("2027-03-28 {time}")));
     set("02:10");
     let mut held = job(&server).args(["-n"]).hold(HOLD);
-    assert!(!Clock::Database.locks(&server), "rlock has it");
+    assert!(!server.locks(Clock::Database), "rlock has it");
     drop(held.stdin.take());
     held.finish().code(0).silent();
     server.sql("DELETE FROM shedlock; ALTER TABLE shedlock ALTER COLUMN lock_until TYPE timestamptz, ALTER COLUMN locked_at TYPE timestamptz");

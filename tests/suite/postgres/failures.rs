@@ -1,127 +1,13 @@
 //! A server that dies, hangs, fails over or is slow: the command is dead before the lock can pass on.
 
 use std::io::Write as _;
-use std::process::{Child, ChildStdin, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::{HOLD, job, wait_for_waiters};
-use crate::support::{Postgres, eventually, rlock, signal};
-
-/// A lease that is short.
-const TTL: [&str; 2] = ["--ttl", "6s"];
-
-/// Time in which a lease of [`TTL`] ends, on a busy machine.
-const SOON: Duration = Duration::from_secs(12);
-
-#[test]
-fn a_server_that_dies_and_is_back_in_time_costs_no_command() {
-    let Some(mut server) = Postgres::start() else {
-        return;
-    };
-    let mut held = job(&server).args(["--ttl", "30s"]).hold(HOLD);
-    let before = server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'");
-    server.kill();
-    server.come_back();
-    eventually("it is renewed", || {
-        server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'") > before
-    });
-    drop(held.stdin.take());
-    held.finish().code(0);
-    assert_eq!(server.holder("job"), None);
-}
-
-#[test]
-fn without_a_server_the_command_is_dead_before_its_lease_ends() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
-    server.freeze();
-    held.finish().code(79).within(SOON);
-    let refused = job(&server).args(["-n"]).sh("true").code(69);
-    refused.said(&["no answer within"]);
-    server.thaw();
-    job(&server).sh("echo ran").code(0).printed(&["ran"]);
-}
-
-#[test]
-fn a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let held = job(&server)
-        .args(["--ttl", "5m"])
-        .hold("echo ready; sleep 60");
-    let next = job(&server).args(["--", "echo", "ran"]).spawn();
-    wait_for_waiters(&server, 1);
-    signal(held.pid(), Signal::SIGKILL);
-    next.finish()
-        .code(0)
-        .printed(&["ran"])
-        .within(Duration::from_secs(30));
-}
-
-#[test]
-fn a_row_that_was_taken_away_ends_its_command_at_once() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    for taken in [
-        "DELETE FROM shedlock",
-        "UPDATE shedlock SET locked_by = 'host1', lock_until = timezone('utc', now()) + interval '1 hour'",
-    ] {
-        let held = job(&server)
-            .args(["--ttl", "5m"])
-            .hold("echo ready; sleep 60");
-        server.sql(taken);
-        // It looks each second, and renews once in 100 s.
-        held.finish().code(79).within(Duration::from_secs(60));
-        server.sql("DELETE FROM shedlock");
-    }
-}
-
-/// ShedLock before 7.0 may free a lock by its name alone.
-#[test]
-fn a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_is_still_free() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let mut held = job(&server).args(["--ttl", "5m"]).hold(HOLD);
-    server.sql("UPDATE shedlock SET lock_until = timezone('utc', now()) WHERE name = 'job'");
-    let is_held =
-        "SELECT count(*) FROM shedlock WHERE name = 'job' AND lock_until > timezone('utc', now())";
-    let begin = Instant::now();
-    eventually("the lock is held again", || server.sql(is_held) == "1");
-    // The next renewal would come after 100 s.
-    assert!(begin.elapsed() < Duration::from_secs(60));
-    drop(held.stdin.take());
-    held.finish().code(0).silent();
-}
-
-/// A transaction that has locked the row of `job`.
-struct Transaction(Child, ChildStdin);
-
-impl Transaction {
-    fn begin(server: &Postgres) -> Self {
-        let mut psql = server.client().stdin(Stdio::piped()).spawn().expect("psql");
-        let mut input = psql.stdin.take().expect("its input");
-        input
-            .write_all(b"BEGIN; SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE;\n")
-            .expect("a statement");
-        eventually("the row is locked", || {
-            server.sql("SELECT count(*) FROM (SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE SKIP LOCKED) free") == "0"
-        });
-        Self(psql, input)
-    }
-
-    fn end(self) {
-        let Self(mut psql, input) = self;
-        drop(input);
-        psql.wait().expect("its end");
-    }
-}
+use crate::sql::{HOLD, SOON, TTL, Transaction, job, wait_for_waiters};
+use crate::support::{Postgres, eventually, rlock};
 
 #[test]
 fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {

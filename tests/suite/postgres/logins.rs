@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::{HOLD, job, wait_for_waiters};
+use crate::sql::{HOLD, job, wait_for_waiters};
 use crate::support::{Certificates, Postgres, Server, eventually, rlock};
 
 /// Lets TCP connections in by `method`, and gives rlock a password.

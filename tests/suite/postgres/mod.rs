@@ -7,53 +7,30 @@ mod pooler;
 mod tables;
 
 use std::io::Write as _;
-use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use crate::sql::{Clock, HOLD, ShedLocked, job};
+use crate::support::{Postgres, eventually, rlock, rlock_words};
 
-use crate::support::{Postgres, Rlock, eventually, rlock, rlock_words, signal};
+crate::sql::database_suite!(Postgres);
 
-/// A command that holds the lock until its stdin ends.
-const HOLD: &str = "echo ready; read line; true";
-
-/// A command that ends at once if another one runs that has `$WITNESS` locked, and else appends its
-/// name and its fence to `$ORDER`.
-const ALONE: &str =
-    r#"exec flock -n "$WITNESS" sh -c 'echo "$0 $RLOCK_FENCE" >>"$ORDER"; sleep 0.05' "$0""#;
-
-/// The clock that a ShedLock goes by.
-#[derive(Clone, Copy)]
-enum Clock {
-    /// The database's: `usingDbTime()`.
-    Database,
-    /// The JVM's, in UTC.
-    Own,
-}
-
-impl Clock {
-    /// Returns the time as statements have it.
-    fn now(self) -> String {
-        match self {
-            Self::Database => "timezone('utc', CURRENT_TIMESTAMP)".to_owned(),
-            Self::Own => {
-                let since = SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .expect("a time");
-                format!(
-                    "timestamp 'epoch' + interval '{} microseconds'",
-                    since.as_micros()
-                )
-            }
+/// Returns the time of a clock as statements have it.
+fn now(clock: Clock) -> String {
+    match clock {
+        Clock::Database => "timezone('utc', CURRENT_TIMESTAMP)".to_owned(),
+        Clock::Own => {
+            let millis = Clock::own_millis();
+            format!("timestamp 'epoch' + interval '{millis} milliseconds'")
         }
     }
+}
 
-    /// Takes the lock `job` as ShedLock does, for a minute. Returns whether it has it
-    /// (`PostgresSqlServerTimeStatementsSource`, `SqlStatementsSource` of ShedLock 7).
-    fn locks(self, server: &Postgres) -> bool {
-        let now = self.now();
-        let taken = server.sql(&format!(
+/// The statements of ShedLock 7 (`PostgresSqlServerTimeStatementsSource`, `SqlStatementsSource`).
+impl ShedLocked for Postgres {
+    fn locks(&self, clock: Clock) -> bool {
+        let now = now(clock);
+        let taken = self.sql(&format!(
             "INSERT INTO shedlock(name, lock_until, locked_at, locked_by) VALUES('job', {now} + make_interval(secs => 60), {now}, 'host1') \
              ON CONFLICT (name) DO UPDATE SET lock_until = {now} + make_interval(secs => 60), locked_at = {now}, locked_by = 'host1' \
              WHERE shedlock.name = 'job' AND shedlock.lock_until <= {now} RETURNING 'taken'"
@@ -61,162 +38,12 @@ impl Clock {
         taken == "taken"
     }
 
-    /// Gives it back as ShedLock does.
-    fn unlocks(self, server: &Postgres) {
-        let now = self.now();
-        server.sql(&format!(
+    fn unlocks(&self, clock: Clock) {
+        let now = now(clock);
+        self.sql(&format!(
             "UPDATE shedlock SET lock_until = {now} WHERE name = 'job' AND locked_by = 'host1'"
         ));
     }
-}
-
-/// Returns rlock for `job` at `server`.
-fn job(server: &Postgres) -> Rlock {
-    rlock("job").node(&server.url())
-}
-
-/// Returns rlock for `job` at `server`, which tells the witness of `dir`.
-fn witnessed(server: &Postgres, dir: &Path) -> Rlock {
-    let path = |name| dir.join(name).to_str().expect("a name").to_owned();
-    job(server)
-        .env("WITNESS", &path("witness"))
-        .env("ORDER", &path("order"))
-}
-
-/// Waits until so many waiters stand in the line.
-fn wait_for_waiters(server: &Postgres, number: usize) {
-    eventually("the line has its waiters", || {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        server.sql(waiting) == number.to_string()
-    });
-}
-
-/// Returns the names and the fences that commands have written.
-fn order(dir: &Path) -> Vec<(String, u64)> {
-    let text = std::fs::read_to_string(dir.join("order")).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(name, fence)| (name.to_owned(), fence.parse().expect("a fence")))
-        .collect()
-}
-
-#[test]
-fn the_row_tells_who_has_the_lock_and_stays() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let mut held = job(&server)
-        .args(["--note", "nightly", "--name", "backup.sh"])
-        .hold(HOLD);
-    let told = server.holder("job").expect("a holder");
-    assert!(told.starts_with("rlock held "), "{told}");
-    assert!(
-        told.contains(" tester@") && told.ends_with(" backup.sh nightly"),
-        "{told}"
-    );
-    let busy = job(&server).args(["-n"]).sh("true").code(75);
-    busy.said(&["held by tester@", "running backup.sh (nightly)"]);
-    drop(held.stdin.take());
-    held.finish().code(0).silent();
-    assert_eq!(server.holder("job"), None);
-    let left = server.sql("SELECT locked_by FROM shedlock WHERE name = 'job'");
-    assert_eq!(left, told.replace("rlock held", "rlock free"));
-}
-
-#[test]
-fn shedlock_and_rlock_exclude_each_other() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    for clock in [Clock::Database, Clock::Own] {
-        let mut held = job(&server).hold(HOLD);
-        assert!(!clock.locks(&server), "rlock has it");
-        clock.unlocks(&server);
-        drop(held.stdin.take());
-        held.finish().code(0).silent();
-        assert!(clock.locks(&server), "it is free");
-        let busy = job(&server).args(["-n"]).sh("true").code(75);
-        busy.said(&["held by a client that is not rlock: host1 (ShedLock or the like)"]);
-        // No word of it comes to a waiter, which looks again and again.
-        let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
-        wait_for_waiters(&server, 0);
-        clock.unlocks(&server);
-        waiter.finish().code(0).printed(&["ran"]);
-    }
-    assert!(Clock::Database.locks(&server));
-    let forced = ["break", "--yes", "--foreign", "job"];
-    rlock_words(forced).node(&server.url()).finish().code(0);
-    job(&server).args(["-n"]).sh("true").code(0);
-}
-
-#[test]
-fn of_many_clients_one_runs_at_a_time_and_fences_rise() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let runs: Vec<_> = (0..12)
-        .map(|number| {
-            let name = format!("r{number}");
-            let run = witnessed(&server, dir.path()).args(["--", "sh", "-c", ALONE, &name]);
-            run.spawn()
-        })
-        .collect();
-    for run in runs {
-        run.finish().code(0);
-    }
-    let told = order(dir.path());
-    assert_eq!(told.len(), 12);
-    assert!(told.is_sorted_by(|a, b| a.1 < b.1), "{told:?}");
-}
-
-#[test]
-fn waiters_have_their_turns_in_the_order_in_which_they_came() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut held = job(&server).hold(HOLD);
-    let waiters: Vec<_> = (1..=4)
-        .map(|number| {
-            let name = format!("w{number}");
-            let run = witnessed(&server, dir.path()).args(["--", "sh", "-c", ALONE, &name]);
-            let run = run.spawn();
-            wait_for_waiters(&server, number);
-            run
-        })
-        .collect();
-    drop(held.stdin.take());
-    held.finish().code(0);
-    for waiter in waiters {
-        waiter.finish().code(0);
-    }
-    let names: Vec<String> = order(dir.path())
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(names, ["w1", "w2", "w3", "w4"]);
-}
-
-#[test]
-fn a_waiter_that_is_killed_or_gives_up_is_passed_over() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let mut held = job(&server).hold(HOLD);
-    let killed = job(&server).args(["--", "true"]).spawn();
-    wait_for_waiters(&server, 1);
-    let ended = job(&server).args(["--", "true"]).spawn();
-    wait_for_waiters(&server, 2);
-    let next = job(&server).args(["--", "echo", "ran"]).spawn();
-    wait_for_waiters(&server, 3);
-    signal(ended.pid(), Signal::SIGTERM);
-    ended.finish().code(143);
-    wait_for_waiters(&server, 2);
-    drop(killed);
-    drop(held.stdin.take());
-    held.finish().code(0);
-    next.finish().code(0).printed(&["ran"]);
 }
 
 #[test]
@@ -269,68 +96,6 @@ fn inspect_lists_the_locks_and_tells_of_the_last_run() {
 }
 
 #[test]
-fn a_lock_stays_for_its_time_and_a_success_is_not_repeated() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    job(&server)
-        .args(["--hold-at-least", "1h"])
-        .sh("true")
-        .code(0)
-        .silent();
-    assert!(
-        server
-            .holder("job")
-            .is_some_and(|told| told.starts_with("rlock park "))
-    );
-    let busy = job(&server).args(["-n"]).sh("true").code(75);
-    busy.said(&["parked by tester@", "free in"]);
-    let once = || rlock("daily").node(&server.url()).args(["--once", "1h"]);
-    once().sh("exit 1").code(1);
-    once().sh("echo ran").code(0).printed(&["ran"]);
-    once().sh("echo ran").code(0).printed(&[]);
-    rlock("daily")
-        .node(&server.url())
-        .sh("echo other")
-        .code(0)
-        .printed(&["other"]);
-    once().sh("echo ran").code(0).printed(&[]);
-    let once = rlock("daily").node(&server.url()).args(["--once", "1ms"]);
-    once.sh("echo ran").code(0).printed(&["ran"]);
-}
-
-#[test]
-fn a_script_keeps_a_lock_by_its_token() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let step = |words: &[&str]| rlock_words(words).node(&server.url());
-    let acquired = step(&["acquire", "-k", "job", "--ttl", "1m", "--format", "json"]);
-    let acquired = acquired.finish().code(0).stdout.join("");
-    let token = acquired
-        .split('"')
-        .find(|word| word.len() == 36)
-        .expect("a token");
-    assert!(
-        server
-            .holder("job")
-            .is_some_and(|told| told.contains(&format!("{token} 60000 - ")))
-    );
-    for verb in ["check", "renew"] {
-        step(&[verb, "-k", "job", "--token", token])
-            .finish()
-            .code(0);
-    }
-    step(&["release", "-k", "job", "--token", token])
-        .finish()
-        .code(0);
-    step(&["check", "-k", "job", "--token", token])
-        .finish()
-        .code(1);
-    assert_eq!(server.holder("job"), None);
-}
-
-#[test]
 fn what_a_table_cannot_do_is_refused_before_the_server_is_asked() {
     let nowhere = "postgresql://rlock@127.0.0.1:1/rlock";
     for (words, why) in [
@@ -368,17 +133,6 @@ fn what_a_table_cannot_do_is_refused_before_the_server_is_asked() {
         .code(64);
     refused.said(&["with --once it has at most 53"]);
     rlock("rlock once job").node(nowhere).sh("true").code(64);
-}
-
-#[test]
-fn a_name_may_have_all_the_room_there_is() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    let name = "ü".repeat(64);
-    let run = || rlock(&name).node(&server.url());
-    let _held = run().hold(HOLD);
-    run().args(["-n"]).sh("true").code(75);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ALONE, HOLD, order, wait_for_waiters};
+use crate::sql::{ALONE, HOLD, order, wait_for_waiters};
 use crate::support::{PgBouncer, Postgres, Rlock, eventually, rlock, rlock_words};
 
 /// A server, and a pooler that has two of its sessions.

@@ -1,6 +1,6 @@
 //! Tables that rlock cannot use, or uses with a word: collations and policies.
 
-use super::{HOLD, job};
+use crate::sql::{HOLD, job};
 use crate::support::{Postgres, rlock, rlock_words};
 
 fn doctor(server: &Postgres) -> crate::support::Finished {

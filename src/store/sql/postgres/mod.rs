@@ -227,7 +227,6 @@ impl Dialect for Postgres {
              UNION ALL SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'idle_session_timeout') \
              UNION ALL SELECT 'standbys', (SELECT CASE WHEN bool_and(sync_state = 'async') THEN count(*) ELSE 0 END FROM pg_stat_replication)::text \
              UNION ALL SELECT 'left', (current_setting('max_connections')::int - (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'))::text \
-             UNION ALL SELECT 'tls', CASE WHEN ssl THEN 'yes' ELSE 'no' END FROM pg_stat_ssl WHERE pid = pg_backend_pid() \
              UNION ALL SELECT 'policies', 'apply' WHERE row_security_active(to_regclass({}))",
             self.micros(NOW),
             self.quoted(table.table_name()),

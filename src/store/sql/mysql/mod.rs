@@ -1,0 +1,351 @@
+//! MySQL and MariaDB: their statements.
+//!
+//! A request is no transaction: each of its statements is one. They have one time, that of the first.
+
+mod columns;
+mod connection;
+mod login;
+mod packet;
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::address::{Form, SqlAddress};
+use super::dialect::{Dialect, Working};
+use super::examine::{Facts, off};
+use super::session::{Begun, Greeting, Reply, SqlAccess, Statement, is_no_writer, number, strange};
+use super::statements::{RecordRow, Table};
+use crate::secret::Secret;
+use crate::store::Fault;
+use crate::store::examine::{Finding, Plan, Rights, Weight};
+use crate::store::net::dial::Stream;
+use crate::store::net::hosts::Endpoint;
+
+/// MySQL, version 8.0 or later, and MariaDB, 10.5 or later.
+pub(super) struct MySql;
+
+/// The time of a statement's start, as ShedLock's `usingDbTime()` writes it.
+const CLOCK: &str = "UTC_TIMESTAMP(3)";
+
+/// The time of a request's start.
+const NOW: &str = "CAST(@now AS DATETIME(3))";
+
+/// The begin of unix time.
+const EPOCH: &str = "TIMESTAMP'1970-01-01 00:00:00'";
+
+static FORM: Form = Form {
+    scheme: "mysql",
+    port: 3306,
+    tls: ("ssl-mode", "DISABLED", "VERIFY_IDENTITY"),
+    socket: ("socket", "the path of a unix socket"),
+    options: "table, columns, socket, ssl-mode and time_zone",
+    names_role: false,
+    needs_database: true,
+    socket_of: |path, _| path.to_owned(),
+    host_of: |path| (path, None),
+};
+
+/// Returns the µs from one time to another.
+fn between(from: &str, to: &str) -> String {
+    format!("TIMESTAMPDIFF(MICROSECOND, {from}, {to})")
+}
+
+/// Returns the conditions on a table of `information_schema` that hold for ours.
+fn of_table(table: &Table) -> String {
+    let own = table.table_name();
+    let (schema, name) = match own.split_once('.') {
+        Some((schema, name)) => (format!("'{schema}'"), name),
+        None => ("DATABASE()".to_owned(), own),
+    };
+    format!("table_schema = {schema} AND table_name = '{name}'")
+}
+
+/// Returns the name of a line, which the server has for all its databases.
+fn line(number: i64) -> String {
+    format!("'rlock:{number:016x}'")
+}
+
+impl Dialect for MySql {
+    fn name(&self) -> &'static str {
+        "MySQL"
+    }
+
+    fn form(&self) -> &'static Form {
+        &FORM
+    }
+
+    fn rights(&self, address: &SqlAddress) -> Rights {
+        let [name, until, at, by] = &address.columns;
+        let quoted = |text: &str| format!("`{}`", text.replace('`', "``"));
+        let table = match (&address.database, address.table.contains('.')) {
+            (Some(database), false) => format!("{}.{}", quoted(database), address.table),
+            _ => address.table.clone(),
+        };
+        // Names that differ in the case of a letter are two names, as in other stores.
+        let create = format!(
+            "CREATE TABLE IF NOT EXISTS {table}({name} VARCHAR(64) NOT NULL, {until} DATETIME(3) NOT NULL, {at} DATETIME(3) NOT NULL, \
+             {by} VARCHAR(255) NOT NULL, PRIMARY KEY ({name})) ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;"
+        );
+        let user = address.user.as_deref().unwrap_or("rlock");
+        let user = user.replace('\\', r"\\").replace('\'', "''");
+        Rights {
+            line: format!("{create} GRANT SELECT, INSERT, UPDATE ON {table} TO '{user}'@'%';"),
+            note: "for mysql, as a user who may grant them".to_owned(),
+        }
+    }
+
+    fn begin<'a>(
+        &self,
+        stream: Box<dyn Stream>,
+        host: &'a Endpoint,
+        password: Option<&'a Secret>,
+        access: &'a SqlAccess,
+        broken: &'a watch::Sender<()>,
+    ) -> Working<'a, Result<Begun, Fault>> {
+        Box::pin(connection::begin(stream, host, password, access, broken))
+    }
+
+    /// Sets the session up: each statement is a transaction, and stores what a column has room for. The
+    /// server gives up waiting for the lock of a row before we give up waiting for the server. Then it tells of the server its time, the
+    /// number of the session, and whether it takes writes; and of the table its engine, its columns
+    /// and its keys.
+    fn greeting(&self, table: &Table) -> String {
+        let zone = table.zone().map_or_else(String::new, |zone| {
+            format!(", time_zone = {}", self.quoted(zone))
+        });
+        let ([name, ..], ours) = (table.columns(), of_table(table));
+        let own = table.table_name();
+        let now = self.micros(CLOCK);
+        let wait = (table.limit() * 4 / 5).as_secs().max(1);
+        format!(
+            "SET autocommit = 1, sql_mode = '', character_set_results = 'utf8mb4', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {wait}{zone};\n\
+             SELECT 1 FROM {own} WHERE false;\n\
+             SELECT {now}, CONNECTION_ID(), (SELECT engine FROM information_schema.tables WHERE {ours});\n\
+             SHOW VARIABLES WHERE variable_name IN ('binlog_format', 'log_bin', 'read_only');\n\
+             SELECT column_name, column_type, extra FROM information_schema.columns WHERE {ours};\n\
+             SELECT index_name FROM information_schema.statistics WHERE {ours} AND non_unique = 0 \
+             GROUP BY index_name HAVING COUNT(*) = 1 AND MAX(column_name) = '{name}' AND MAX(sub_part) IS NULL"
+        )
+    }
+
+    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, Fault> {
+        let [_, _, facts, settings, columns, keys] = &reply.0[..] else {
+            return Err(strange());
+        };
+        let Some([now, process, engine]) = facts.rows.first().map(Vec::as_slice) else {
+            return Err(strange());
+        };
+        let greeting = Greeting {
+            now: number(now.as_deref())?,
+            process: number(process.as_deref())?,
+        };
+        if setting(settings, "read_only") != Some("OFF") {
+            return Err(is_no_writer());
+        }
+        columns::check(table, columns)?;
+        let repeats_statements = setting(settings, "log_bin") == Some("ON")
+            && setting(settings, "binlog_format") == Some("STATEMENT");
+        columns::check_rows(
+            table,
+            !keys.rows.is_empty(),
+            engine.as_deref(),
+            repeats_statements,
+        )?;
+        Ok(greeting)
+    }
+
+    fn before(&self, _: &Table, _: bool) -> Vec<String> {
+        vec![format!("SET @now = {CLOCK}")]
+    }
+
+    fn now(&self) -> &'static str {
+        NOW
+    }
+
+    fn after(&self, span: Duration) -> String {
+        format!("TIMESTAMPADD(MICROSECOND, {}, {NOW})", span.as_micros())
+    }
+
+    fn a_little_after(&self, time: &str) -> String {
+        format!("TIMESTAMPADD(MICROSECOND, 1000, {time})")
+    }
+
+    fn timestamp(&self, micros: u64) -> String {
+        format!("TIMESTAMPADD(MICROSECOND, {micros}, {EPOCH})")
+    }
+
+    fn micros(&self, time: &str) -> String {
+        between(EPOCH, time)
+    }
+
+    fn begin_shown(&self, column: &str) -> String {
+        format!("COALESCE({}, 0)", between(EPOCH, column))
+    }
+
+    fn left_shown(&self, column: &str) -> String {
+        format!("COALESCE({}, 0)", between(NOW, column))
+    }
+
+    /// A statement may have waited for a row since it began. `SYSDATE` is in the session's zone, and
+    /// so is what it is compared with.
+    fn is_before(&self, deadline: u64) -> String {
+        let begin = between(EPOCH, "UTC_TIMESTAMP(6)");
+        let since = between("NOW(6)", "SYSDATE(6)");
+        format!("{begin} + ABS({since}) < {deadline}")
+    }
+
+    fn quoted(&self, text: &str) -> String {
+        let hex = text.bytes().map(|byte| format!("{byte:02x}"));
+        format!("_utf8mb4 X'{}'", hex.collect::<String>())
+    }
+
+    fn spliced(&self, prefix: &str, column: &str, from: usize) -> String {
+        format!("CONCAT('{prefix}', SUBSTR({column}, {from}))")
+    }
+
+    fn bytes(&self, expression: &str) -> String {
+        format!("CAST(CONVERT({expression} USING utf8mb4) AS BINARY)")
+    }
+
+    fn unless_there(&self, table: &Table) -> String {
+        let [name, ..] = table.columns();
+        format!("ON DUPLICATE KEY UPDATE {name} = {name}")
+    }
+
+    fn recorded(&self, table: &Table, name: &str, record: &RecordRow, condition: &str) -> String {
+        let [_, until, at, by] = table.columns();
+        let begin = self.timestamp(record.fence);
+        let value = self.quoted(&record.value);
+        let newer = |new: &str, old: &str| format!("{old} = IF({at} < {begin}, {new}, {old})");
+        // They are set in this order, and each compares the begin that is there.
+        let sets = [newer(NOW, until), newer(&value, by), newer(&begin, at)];
+        format!(
+            "INSERT INTO {own} ({columns}) SELECT {name}, {NOW}, {begin}, {value} FROM (SELECT 1 AS one FROM {own} WHERE {condition}) AS held \
+             ON DUPLICATE KEY UPDATE {sets}",
+            own = table.table_name(),
+            columns = table.columns().join(", "),
+            sets = sets.join(", "),
+        )
+    }
+
+    fn stand_in_line(&self, number: i64) -> String {
+        // No limit of the server ends it. Each of the two databases knows its own.
+        let unlimited = "SET autocommit = 1 /*M!100108 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
+        format!("{unlimited};\nSELECT GET_LOCK({}, 86400)", line(number))
+    }
+
+    fn stand_first(&self, number: i64) -> String {
+        format!("SELECT GET_LOCK({}, 0)", line(number))
+    }
+
+    fn leave_line(&self, number: i64) -> String {
+        format!("SELECT RELEASE_LOCK({})", line(number))
+    }
+
+    fn facts(&self, table: &Table) -> String {
+        let ([name, ..], ours) = (table.columns(), of_table(table));
+        format!(
+            "SELECT 'now', {};\n\
+             SELECT 'folds', collation_name NOT LIKE '%\\_bin' AND collation_name NOT LIKE '%\\_cs' FROM information_schema.columns WHERE {ours} AND column_name = '{name}';\n\
+             SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', 'max_connections', 'sync_binlog');\n\
+             SHOW GLOBAL STATUS WHERE variable_name IN ('rpl_semi_sync_master_status', 'slaves_connected', 'threads_connected')",
+            self.micros(CLOCK),
+        )
+    }
+
+    /// Tells of the server's settings, and of the replicas that may lack a grant.
+    fn findings(&self, facts: &Facts, _: &Plan) -> Vec<Finding> {
+        let mut findings = off(facts, &["innodb_flush_log_at_trx_commit"], "1");
+        if facts.get("log_bin") == Some("ON") {
+            findings.extend(off(facts, &["sync_binlog"], "1"));
+        }
+        let mut add = |weight, what: String, remedy: &str| {
+            findings.push(Finding::new(weight, what, remedy));
+        };
+        let replicas = facts.number("slaves_connected").unwrap_or_default();
+        if replicas > 0 && facts.get("rpl_semi_sync_master_status") != Some("ON") {
+            let what = format!(
+                "{replicas} replicas are asynchronous: a failover may forget the last grants"
+            );
+            add(Weight::Warn, what, "let replication be semi-synchronous");
+        }
+        let most = facts.number("max_connections");
+        let left = most.and_then(|most| Some(most - facts.number("threads_connected")?));
+        if let Some(left) = left.filter(|left| *left < 10) {
+            let what = format!("{left} connections are left");
+            add(Weight::Warn, what, "raise max_connections");
+        }
+        if facts.get("folds") == Some("1") {
+            let what = "names that differ in the case of a letter are one lock, by the collation of the table";
+            add(
+                Weight::Note,
+                what.to_owned(),
+                "see that no two jobs have such names",
+            );
+        }
+        findings
+    }
+}
+
+/// Returns the value of a setting of the server.
+fn setting<'a>(settings: &'a Statement, name: &str) -> Option<&'a str> {
+    let is = |row: &&Vec<Option<String>>| {
+        let told = row.first().and_then(Option::as_deref);
+        told.is_some_and(|told| told.eq_ignore_ascii_case(name))
+    };
+    settings.rows.iter().find(is)?.get(1)?.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::address::Address;
+
+    #[test]
+    fn no_text_leaves_its_literal() {
+        assert_eq!(MySql.quoted("a'\\\0ü"), "_utf8mb4 X'61275c00c3bc'");
+        assert_eq!(MySql.quoted(""), "_utf8mb4 X''");
+    }
+
+    #[test]
+    fn a_late_statement_knows_how_long_it_has_waited() {
+        assert_eq!(
+            MySql.is_before(4711),
+            "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + \
+             ABS(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))) < 4711"
+        );
+    }
+
+    #[test]
+    fn the_line_of_a_lock_has_a_name_that_a_server_takes() {
+        for number in [0, -1, i64::MIN, i64::MAX] {
+            assert_eq!(line(number).len(), "'rlock:'".len() + 16);
+        }
+        assert_eq!(line(-1), "'rlock:ffffffffffffffff'");
+    }
+
+    #[test]
+    fn the_rights_are_those_of_the_user_to_the_table() {
+        let rights = |url: &str| {
+            let Ok(Address::Sql(address)) = Address::parse(url) else {
+                panic!("{url}")
+            };
+            MySql.rights(&address).line
+        };
+        let line = rights("mysql://it%27s@a/my-db");
+        assert!(
+            line.contains("IF NOT EXISTS `my-db`.shedlock(name "),
+            "{line}"
+        );
+        assert!(
+            line.ends_with("UPDATE ON `my-db`.shedlock TO 'it''s'@'%';"),
+            "{line}"
+        );
+        let line = rights("mysql://a/x?table=app.locks&columns=a,b,c,d");
+        assert!(
+            line.contains("app.locks(a VARCHAR(64) NOT NULL, b DATETIME(3)"),
+            "{line}"
+        );
+    }
+}

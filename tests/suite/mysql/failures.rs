@@ -1,0 +1,246 @@
+//! A server that dies, hangs or is slow: the command is dead before the lock can pass on.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::sql::{HOLD, SOON, TTL, Transaction, end, job, wait_for_waiters};
+use crate::support::{MariaDb, eventually, rlock, signal};
+
+/// The server runs what is in its socket, though its clients are gone: a request for the lock, and
+/// not the release behind it.
+#[test]
+fn a_server_that_wakes_up_grants_no_lock_to_a_client_that_is_gone() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    let waiters: Vec<_> = {
+        let mut held = job(&server).hold(HOLD);
+        let wait = || {
+            job(&server)
+                .args(["--wait", "2s"])
+                .args(["--", "true"])
+                .spawn()
+        };
+        let waiters = (0..4).map(|_| wait()).collect();
+        wait_for_waiters(&server, 4);
+        server.freeze();
+        drop(held.stdin.take());
+        let _ = held.finish();
+        waiters
+    };
+    for waiter in waiters {
+        let _ = waiter.finish();
+    }
+    server.thaw();
+    eventually("what was sent has run", || {
+        server.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'rlock'")
+            == "0"
+    });
+    let began = Instant::now();
+    job(&server).args(["--ttl", "5m"]).sh("true").code(0);
+    // A lock that was left behind would stay for the rest of its 30 s.
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    let blocking = Transaction::begin(&server);
+    let patient = ["-n", "--ttl", "1m", "--node-timeout", "3s"];
+    let refused = job(&server).args(patient).sh("true").code(69);
+    refused.mentions(&["1205"]);
+    blocking.end();
+    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
+    let blocking = Transaction::begin(&server);
+    held.finish().code(79).within(SOON);
+    blocking.end();
+    job(&server).sh("true").code(0);
+}
+
+/// Its time is looked at when the row is there, and not when the statement began.
+#[test]
+fn a_request_that_waits_for_the_row_until_its_deadline_grants_nothing() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    let blocking = Transaction::begin(&server);
+    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    let late = job(&server)
+        .args(["-n", "--ttl", "1m", "--node-timeout", "300ms"])
+        .args(["--", "true"])
+        .spawn();
+    eventually("it waits for the row", || server.sql(waits) != "0");
+    let seen = Instant::now();
+    eventually("its deadline is over", || {
+        seen.elapsed() > Duration::from_millis(350)
+    });
+    signal(late.pid(), Signal::SIGKILL);
+    let before = server.sql("SELECT locked_at FROM shedlock WHERE name = 'job'");
+    blocking.end();
+    eventually("nothing waits any more", || server.sql(waits) == "0");
+    let after = server.sql("SELECT locked_at FROM shedlock WHERE name = 'job'");
+    assert_eq!((server.holder("job"), after), (None, before));
+    let _ = late.finish();
+}
+
+#[test]
+fn a_session_that_the_server_ends_is_begun_anew() {
+    let Some(server) = MariaDb::start_with(&["wait-timeout=1"]) else {
+        return;
+    };
+    let mut held = job(&server).args(TTL).hold(HOLD);
+    let before = end(&server);
+    eventually("it is renewed", || {
+        server.sql("KILL USER rlock");
+        end(&server) > before
+    });
+    drop(held.stdin.take());
+    held.finish().code(0);
+}
+
+#[test]
+fn a_waiter_without_a_second_session_asks_again_and_again() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    server.sql("ALTER USER rlock@'%' WITH MAX_USER_CONNECTIONS 2");
+    let mut held = job(&server).hold(HOLD);
+    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+    eventually("both have a session", || {
+        server.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'rlock'")
+            == "2"
+    });
+    wait_for_waiters(&server, 0);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+#[test]
+fn a_server_without_a_free_connection_is_tried_again() {
+    let Some(server) = MariaDb::start_with(&["max-connections=10"]) else {
+        return;
+    };
+    let mut clients: Vec<_> = (0..10)
+        .map(|_| {
+            let mut client = server
+                .client()
+                .stdin(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("a client");
+            let input = client.stdin.take().expect("its input");
+            (client, input)
+        })
+        .collect();
+    let refused = || job(&server).args(["-n"]).sh("true");
+    eventually("all are taken", || refused().exited_with(69));
+    refused()
+        .code(69)
+        .mentions(&["Too many connections (1040)"]);
+    for (client, input) in &mut clients {
+        input.write_all(b"exit\n").ok();
+        client.wait().expect("its end");
+    }
+    job(&server).sh("true").code(0);
+}
+
+#[test]
+fn a_server_that_takes_no_writes_is_passed_over() {
+    let Some(standby) = MariaDb::start_with(&["read-only=1"]) else {
+        return;
+    };
+    let refused = job(&standby).args(["-n"]).sh("true").code(69);
+    refused.said(&["it takes no writes"]);
+    let Some(primary) = MariaDb::start() else {
+        return;
+    };
+    let both = format!("mysql://rlock@{},{}/rlock", standby.host(), primary.host());
+    let mut held = rlock("job").node(&both).hold(HOLD);
+    assert!(primary.holder("job").is_some());
+    drop(held.stdin.take());
+    held.finish().code(0).silent();
+}
+
+/// A switchover: the old primary becomes read-only under its clients.
+#[test]
+fn a_server_that_becomes_read_only_is_left_for_the_one_that_has_the_row() {
+    let (Some(old), Some(new)) = (MariaDb::start(), MariaDb::start_with(&["read-only=1"])) else {
+        return;
+    };
+    let both = format!("mysql://rlock@{},{}/rlock", old.host(), new.host());
+    let mut held = rlock("job").node(&both).args(["--ttl", "15s"]).hold(HOLD);
+    old.sql("SET GLOBAL read_only = 1");
+    let row = old.sql("SELECT CONCAT(QUOTE(name), ',', QUOTE(lock_until), ',', QUOTE(locked_at), ',', QUOTE(locked_by)) FROM shedlock WHERE name = 'job'");
+    new.sql(&format!("INSERT INTO shedlock VALUES({row})"));
+    let before = end(&new);
+    new.sql("SET GLOBAL read_only = 0");
+    eventually("it is renewed", || end(&new) > before);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    assert_eq!(new.holder("job"), None);
+}
+
+#[test]
+fn a_failover_that_forgets_the_row_ends_the_command() {
+    let (Some(mut old), Some(new)) = (MariaDb::start(), MariaDb::start()) else {
+        return;
+    };
+    let both = format!("mysql://rlock@{},{}/rlock", old.host(), new.host());
+    let held = rlock("job")
+        .node(&both)
+        .args(["--ttl", "30s"])
+        .hold("echo ready; sleep 60");
+    old.kill();
+    held.finish().code(79).within(Duration::from_secs(40));
+    let run = || rlock("job").node(&both);
+    run().sh("echo ran").code(0).printed(&["ran"]);
+}
+
+/// A transaction of another program has the row of the record, and wants that of the lock. It has
+/// changed more than the release, so that the server ends the release.
+#[test]
+fn a_deadlock_costs_the_record_and_not_the_release() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    let mut held = job(&server)
+        .args(["--ttl", "5m", "--node-timeout", "20s"])
+        .hold(HOLD);
+    let mut blocking = server
+        .client()
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a client");
+    let mut input = blocking.stdin.take().expect("its input");
+    let mut tell = |statements: &str| writeln!(input, "{statements}").expect("a statement");
+    tell(
+        "SET innodb_lock_wait_timeout = 50; BEGIN; INSERT INTO shedlock SELECT CONCAT('other', seq), '2000-01-01', '2000-01-01', '' FROM seq_1_to_500;",
+    );
+    tell("UPDATE shedlock SET locked_by = locked_by WHERE name = 'rlock last job';");
+    let skipped = "SELECT COUNT(*) FROM (SELECT 1 FROM shedlock WHERE name = 'rlock last job' FOR UPDATE SKIP LOCKED) AS free";
+    eventually("the row is locked", || server.sql(skipped) == "0");
+    drop(held.stdin.take());
+    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    eventually("the release waits", || server.sql(waits) == "1");
+    tell("UPDATE shedlock SET locked_by = locked_by WHERE name = 'job'; COMMIT;");
+    drop(input);
+    assert!(blocking.wait().expect("its end").success());
+    held.finish().code(0);
+    assert_eq!(server.holder("job"), None);
+    let deadlocks = server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'");
+    assert!(deadlocks.ends_with("\t1"), "{deadlocks}");
+}

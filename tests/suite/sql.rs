@@ -1,0 +1,369 @@
+//! Locks in a database, whichever it is: rows of ShedLock's table, with all that rlock does with a
+//! lock. Each test stands here once, and `database_suite!` makes a `#[test]` of it for a server.
+
+#![expect(clippy::needless_pass_by_value, reason = "a server ends with its test")]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::Signal;
+use testkit::store_suite::Database;
+
+use crate::support::{Rlock, eventually, rlock, rlock_words, signal};
+
+/// Makes a `#[test]` of each test on a server of its own.
+macro_rules! database_suite {
+    ($database:ty) => {
+        crate::sql::database_suite!($database:
+            the_row_tells_who_has_the_lock_and_stays
+            shedlock_and_rlock_exclude_each_other
+            of_many_clients_one_runs_at_a_time_and_fences_rise
+            waiters_have_their_turns_in_the_order_in_which_they_came
+            a_waiter_that_is_killed_or_gives_up_is_passed_over
+            a_lock_stays_for_its_time_and_a_success_is_not_repeated
+            a_script_keeps_a_lock_by_its_token
+            a_name_may_have_all_the_room_there_is
+            a_server_that_dies_and_is_back_in_time_costs_no_command
+            without_a_server_the_command_is_dead_before_its_lease_ends
+            a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back
+            a_row_that_was_taken_away_ends_its_command_at_once
+            a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_is_still_free
+        );
+    };
+    ($database:ty: $($test:ident)*) => {
+        $(
+            #[test]
+            fn $test() {
+                if let Some(server) = <$database>::start() {
+                    crate::sql::$test(server);
+                }
+            }
+        )*
+    };
+}
+pub(crate) use database_suite;
+
+/// A command that holds the lock until its stdin ends.
+pub(crate) const HOLD: &str = "echo ready; read line; true";
+
+/// A command that ends at once if another one runs that has `$WITNESS` locked, and else appends its
+/// name and its fence to `$ORDER`.
+pub(crate) const ALONE: &str =
+    r#"exec flock -n "$WITNESS" sh -c 'echo "$0 $RLOCK_FENCE" >>"$ORDER"; sleep 0.05' "$0""#;
+
+/// A lease that is short.
+pub(crate) const TTL: [&str; 2] = ["--ttl", "6s"];
+
+/// Time in which a lease of [`TTL`] ends, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(12);
+
+/// The clock that a ShedLock goes by.
+#[derive(Clone, Copy)]
+pub(crate) enum Clock {
+    /// The database's: `usingDbTime()`.
+    Database,
+    /// The JVM's, in UTC.
+    Own,
+}
+
+impl Clock {
+    /// Returns the unix time of the machine in ms.
+    pub(crate) fn own_millis() -> u128 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.expect("a time").as_millis()
+    }
+}
+
+/// A server that has clients of ShedLock.
+pub(crate) trait ShedLocked: Database {
+    /// Takes the lock `job` as ShedLock does, for a minute. Returns whether it has it.
+    fn locks(&self, clock: Clock) -> bool;
+
+    /// Gives it back as ShedLock does.
+    fn unlocks(&self, clock: Clock);
+}
+
+/// Returns rlock for `job` at `server`.
+pub(crate) fn job<D: Database>(server: &D) -> Rlock {
+    rlock("job").node(&server.url())
+}
+
+/// Returns rlock for `job` at `server`, which tells the witness of `dir`.
+fn witnessed<D: Database>(server: &D, dir: &Path) -> Rlock {
+    let path = |name| dir.join(name).to_str().expect("a name").to_owned();
+    job(server)
+        .env("WITNESS", &path("witness"))
+        .env("ORDER", &path("order"))
+}
+
+/// Returns the end of `job`, as the row has it.
+pub(crate) fn end<D: Database>(server: &D) -> String {
+    server.sql("SELECT lock_until FROM shedlock WHERE name = 'job'")
+}
+
+/// Waits until so many waiters stand in the line.
+pub(crate) fn wait_for_waiters<D: Database>(server: &D, number: usize) {
+    eventually("the line has its waiters", || {
+        server.sql(D::WAITERS) == number.to_string()
+    });
+}
+
+/// A transaction that has locked the row of `job`.
+pub(crate) struct Transaction(Child, ChildStdin);
+
+impl Transaction {
+    pub(crate) fn begin<D: Database>(server: &D) -> Self {
+        let mut client = server
+            .client()
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("a client");
+        let mut input = client.stdin.take().expect("its input");
+        input
+            .write_all(b"BEGIN; SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE;\n")
+            .expect("a statement");
+        let free = "SELECT COUNT(*) FROM (SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE SKIP LOCKED) AS free";
+        eventually("the row is locked", || server.sql(free) == "0");
+        Self(client, input)
+    }
+
+    pub(crate) fn end(self) {
+        let Self(mut client, input) = self;
+        drop(input);
+        client.wait().expect("its end");
+    }
+}
+
+/// Returns the names and the fences that commands have written.
+pub(crate) fn order(dir: &Path) -> Vec<(String, u64)> {
+    let text = std::fs::read_to_string(dir.join("order")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, fence)| (name.to_owned(), fence.parse().expect("a fence")))
+        .collect()
+}
+
+pub(crate) fn the_row_tells_who_has_the_lock_and_stays<D: ShedLocked>(server: D) {
+    let mut held = job(&server)
+        .args(["--note", "nightly", "--name", "backup.sh"])
+        .hold(HOLD);
+    let told = server.holder("job").expect("a holder");
+    assert!(told.starts_with("rlock held "), "{told}");
+    assert!(
+        told.contains(" tester@") && told.ends_with(" backup.sh nightly"),
+        "{told}"
+    );
+    let busy = job(&server).args(["-n"]).sh("true").code(75);
+    busy.said(&["held by tester@", "running backup.sh (nightly)"]);
+    drop(held.stdin.take());
+    held.finish().code(0).silent();
+    assert_eq!(server.holder("job"), None);
+    let left = server.sql("SELECT locked_by FROM shedlock WHERE name = 'job'");
+    assert_eq!(left, told.replace("rlock held", "rlock free"));
+}
+
+pub(crate) fn shedlock_and_rlock_exclude_each_other<D: ShedLocked>(server: D) {
+    for clock in [Clock::Database, Clock::Own] {
+        let mut held = job(&server).hold(HOLD);
+        assert!(!server.locks(clock), "rlock has it");
+        server.unlocks(clock);
+        drop(held.stdin.take());
+        held.finish().code(0).silent();
+        assert!(server.locks(clock), "it is free");
+        let busy = job(&server).args(["-n"]).sh("true").code(75);
+        busy.said(&["held by a client that is not rlock: host1 (ShedLock or the like)"]);
+        // No word of it comes to a waiter, which looks again and again.
+        let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+        wait_for_waiters(&server, 0);
+        server.unlocks(clock);
+        waiter.finish().code(0).printed(&["ran"]);
+    }
+    assert!(server.locks(Clock::Database));
+    let forced = ["break", "--yes", "--foreign", "job"];
+    rlock_words(forced).node(&server.url()).finish().code(0);
+    job(&server).args(["-n"]).sh("true").code(0);
+}
+
+pub(crate) fn of_many_clients_one_runs_at_a_time_and_fences_rise<D: ShedLocked>(server: D) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runs: Vec<_> = (0..12)
+        .map(|number| {
+            let name = format!("r{number}");
+            let run = witnessed(&server, dir.path()).args(["--", "sh", "-c", ALONE, &name]);
+            run.spawn()
+        })
+        .collect();
+    for run in runs {
+        run.finish().code(0);
+    }
+    let told = order(dir.path());
+    assert_eq!(told.len(), 12);
+    assert!(told.is_sorted_by(|a, b| a.1 < b.1), "{told:?}");
+}
+
+pub(crate) fn waiters_have_their_turns_in_the_order_in_which_they_came<D: ShedLocked>(server: D) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut held = job(&server).hold(HOLD);
+    let waiters: Vec<_> = (1..=4)
+        .map(|number| {
+            let name = format!("w{number}");
+            let run = witnessed(&server, dir.path()).args(["--", "sh", "-c", ALONE, &name]);
+            let run = run.spawn();
+            wait_for_waiters(&server, number);
+            run
+        })
+        .collect();
+    drop(held.stdin.take());
+    held.finish().code(0);
+    for waiter in waiters {
+        waiter.finish().code(0);
+    }
+    let names: Vec<String> = order(dir.path())
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(names, ["w1", "w2", "w3", "w4"]);
+}
+
+pub(crate) fn a_waiter_that_is_killed_or_gives_up_is_passed_over<D: ShedLocked>(server: D) {
+    let mut held = job(&server).hold(HOLD);
+    let killed = job(&server).args(["--", "true"]).spawn();
+    wait_for_waiters(&server, 1);
+    let ended = job(&server).args(["--", "true"]).spawn();
+    wait_for_waiters(&server, 2);
+    let next = job(&server).args(["--", "echo", "ran"]).spawn();
+    wait_for_waiters(&server, 3);
+    signal(ended.pid(), Signal::SIGTERM);
+    ended.finish().code(143);
+    drop(killed);
+    wait_for_waiters(&server, 1);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    next.finish().code(0).printed(&["ran"]);
+}
+
+pub(crate) fn a_lock_stays_for_its_time_and_a_success_is_not_repeated<D: ShedLocked>(server: D) {
+    job(&server)
+        .args(["--hold-at-least", "1h"])
+        .sh("true")
+        .code(0)
+        .silent();
+    assert!(
+        server
+            .holder("job")
+            .is_some_and(|told| told.starts_with("rlock park "))
+    );
+    let busy = job(&server).args(["-n"]).sh("true").code(75);
+    busy.said(&["parked by tester@", "free in"]);
+    let once = || rlock("daily").node(&server.url()).args(["--once", "1h"]);
+    once().sh("exit 1").code(1);
+    once().sh("echo ran").code(0).printed(&["ran"]);
+    once().sh("echo ran").code(0).printed(&[]);
+    rlock("daily")
+        .node(&server.url())
+        .sh("echo other")
+        .code(0)
+        .printed(&["other"]);
+    once().sh("echo ran").code(0).printed(&[]);
+    let once = rlock("daily").node(&server.url()).args(["--once", "1ms"]);
+    once.sh("echo ran").code(0).printed(&["ran"]);
+}
+
+pub(crate) fn a_script_keeps_a_lock_by_its_token<D: ShedLocked>(server: D) {
+    let step = |words: &[&str]| rlock_words(words).node(&server.url());
+    let acquired = step(&["acquire", "-k", "job", "--ttl", "1m", "--format", "json"]);
+    let acquired = acquired.finish().code(0).stdout.join("");
+    let token = acquired
+        .split('"')
+        .find(|word| word.len() == 36)
+        .expect("a token");
+    assert!(
+        server
+            .holder("job")
+            .is_some_and(|told| told.contains(&format!("{token} 60000 - ")))
+    );
+    for (verb, code) in [("check", 0), ("renew", 0), ("release", 0), ("check", 1)] {
+        step(&[verb, "-k", "job", "--token", token])
+            .finish()
+            .code(code);
+    }
+    assert_eq!(server.holder("job"), None);
+}
+
+pub(crate) fn a_name_may_have_all_the_room_there_is<D: ShedLocked>(server: D) {
+    let name = "ü".repeat(64);
+    let run = || rlock(&name).node(&server.url());
+    let _held = run().hold(HOLD);
+    run().args(["-n"]).sh("true").code(75);
+}
+
+pub(crate) fn a_server_that_dies_and_is_back_in_time_costs_no_command<D: ShedLocked>(
+    mut server: D,
+) {
+    let mut held = job(&server).args(["--ttl", "30s"]).hold(HOLD);
+    let before = end(&server);
+    server.kill();
+    server.come_back();
+    eventually("it is renewed", || end(&server) > before);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    assert_eq!(server.holder("job"), None);
+}
+
+pub(crate) fn without_a_server_the_command_is_dead_before_its_lease_ends<D: ShedLocked>(server: D) {
+    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
+    server.freeze();
+    held.finish().code(79).within(SOON);
+    let refused = job(&server).args(["-n"]).sh("true").code(69);
+    refused.said(&["no answer within"]);
+    server.thaw();
+    job(&server).sh("echo ran").code(0).printed(&["ran"]);
+}
+
+pub(crate) fn a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back<D: ShedLocked>(
+    server: D,
+) {
+    let held = job(&server)
+        .args(["--ttl", "5m"])
+        .hold("echo ready; sleep 60");
+    let next = job(&server).args(["--", "echo", "ran"]).spawn();
+    wait_for_waiters(&server, 1);
+    signal(held.pid(), Signal::SIGKILL);
+    next.finish()
+        .code(0)
+        .printed(&["ran"])
+        .within(Duration::from_secs(30));
+}
+
+pub(crate) fn a_row_that_was_taken_away_ends_its_command_at_once<D: ShedLocked>(server: D) {
+    for taken in [
+        "DELETE FROM shedlock",
+        "UPDATE shedlock SET locked_by = 'host1', lock_until = '2099-01-01'",
+    ] {
+        let held = job(&server)
+            .args(["--ttl", "5m"])
+            .hold("echo ready; sleep 60");
+        server.sql(taken);
+        // It looks each second, and renews once in 100 s.
+        held.finish().code(79).within(Duration::from_secs(60));
+        server.sql("DELETE FROM shedlock");
+    }
+}
+
+/// ShedLock before 7.0 may free a lock by its name alone.
+pub(crate) fn a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_is_still_free<
+    D: ShedLocked,
+>(
+    server: D,
+) {
+    let mut held = job(&server).args(["--ttl", "5m"]).hold(HOLD);
+    server.sql("UPDATE shedlock SET lock_until = '2001-01-01' WHERE name = 'job'");
+    let begin = Instant::now();
+    eventually("the lock is held again", || server.holder("job").is_some());
+    // The next renewal would come after 100 s.
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    drop(held.stdin.take());
+    held.finish().code(0).silent();
+}
