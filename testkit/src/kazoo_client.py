@@ -62,6 +62,9 @@ def obey(word, *rest):
         client.ensure_path(rest[0])
         name = f"{rest[0]}/{uuid.uuid4().hex}__lock__"
         return client.create(name, b"other", ephemeral=True, sequence=True)
+    if word == "lease":
+        name = f"{rest[0]}/leases/{uuid.uuid4()}-lease-"
+        return client.create(name, b"other", ephemeral=True, sequence=True)
     if word == "clear":
         for child in client.get_children(rest[0]):
             client.delete(f"{rest[0]}/{child}")

@@ -1,13 +1,16 @@
 //! `--slots`: the semaphore of Curator (`InterProcessSemaphoreV2`), in one line with its clients.
 
+use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use testkit::ZooKeeper;
 
 use crate::kinds::nesting::each_kind_covers_its_own;
-use crate::support::{RLOCK, Rlock, alive, eventually, rlock_words};
+use crate::support::{Delay, Proxy, RLOCK, Rlock, alive, eventually, rlock, rlock_words};
 
 use super::{HOLD, about, curator, kazoo, run, run_for, until_waiting, waiter, with_server};
 
@@ -123,11 +126,15 @@ fn a_run_inside_another_one_goes_with_its_slot() {
         each_kind_covers_its_own(|options| run(server, "job").args(options));
         let inside = slot(server, "inside").env("RLOCK", RLOCK);
         let inside = inside.hold(
-            "echo ready; read _; \"$RLOCK\" run -k inside --slots 2 -n -- sh -c 'echo inner $RLOCK_SLOT'",
+            "echo ready; read _; echo $RLOCK_SLOT; \"$RLOCK\" run -k inside --slots 2 -- sh -c 'echo $RLOCK_SLOT'",
         );
-        let mut other = slot(server, "inside").hold(SLOT);
-        inside.finish().code(0);
-        assert!(other.is_running());
+        // Another slot is free, and then none is.
+        let told = inside.finish().code(0).stdout;
+        assert_eq!(told[1], told[2]);
+        let _other = slot(server, "inside").hold(SLOT);
+        let inside = slot(server, "inside").env("RLOCK", RLOCK);
+        let inside = inside.sh("\"$RLOCK\" run -k inside --slots 2 -n -- echo inner");
+        inside.code(0).printed(&["inner"]);
         // A reader inside a reader does not wait for a writer between them.
         let inside = run(server, "inside-shared").args(["-s"]);
         let inside = inside
@@ -175,6 +182,52 @@ fn slots_are_shared_with_curators_semaphore_and_its_clients_stand_in_the_same_li
         curator.ask("unlock two");
         slot(server, "both").sh("true").code(0);
         curator.ask("unlock three");
+    });
+}
+
+/// As by a client of Curator that has lost its session, and with it the mutex.
+#[test]
+fn a_lease_that_is_made_out_of_turn_takes_no_slot_and_gives_none() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        let _holder = slot(server, "out-of-turn").hold(SLOT);
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let is_let = Arc::new(AtomicBool::new(false));
+        let (asked, let_go) = (Arc::clone(&is_asked), Arc::clone(&is_let));
+        let delays = move |_| {
+            let (asked, let_go) = (Arc::clone(&asked), Arc::clone(&let_go));
+            let written = AtomicUsize::new(0);
+            let request = move || {
+                // The session with the entries, and the data of the leases: the lease comes next.
+                if written.fetch_add(1, Ordering::Relaxed) == 2 {
+                    asked.store(true, Ordering::Relaxed);
+                    while !let_go.load(Ordering::Relaxed) {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                }
+                Duration::ZERO
+            };
+            [Box::new(request) as Delay, Box::new(|| Duration::ZERO)]
+        };
+        let proxy = Proxy::open(Ipv4Addr::LOCALHOST, server.port(), delays).expect("a proxy");
+        let late = rlock("out-of-turn").node(&format!("zookeeper://127.0.0.1:{}", proxy.port()));
+        let late = late.args(["--slots", "2", "--ttl", "60s", "--node-timeout", "10s"]);
+        let mut late = late.args(["--", "echo", "ran"]).spawn();
+        eventually("it asks for its lease", || is_asked.load(Ordering::Relaxed));
+        let lease = kazoo.ask("lease /out-of-turn");
+        is_let.store(true, Ordering::Relaxed);
+        // It gives its lease up, and enters again.
+        eventually("it stands at the end", || {
+            let entries = kazoo.ask("children /out-of-turn");
+            // The numbers 0 and 1 are those of the znodes of the semaphore.
+            entries.contains("-slots-2-0000000013") && !entries.contains("-slots-2-0000000009")
+        });
+        assert!(late.is_running());
+        kazoo.ask(&format!("delete {lease}"));
+        late.wait_for("ran");
+        late.finish().code(0);
     });
 }
 
