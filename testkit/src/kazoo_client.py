@@ -11,6 +11,7 @@ import threading
 import uuid
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 client = KazooClient(hosts=sys.argv[1], timeout=float(sys.argv[2]))
@@ -67,7 +68,9 @@ def obey(word, *rest):
         return client.create(name, b"other", ephemeral=True, sequence=True)
     if word == "clear":
         for child in client.get_children(rest[0]):
-            client.delete(f"{rest[0]}/{child}")
+            # Its client may give up the others once one is gone.
+            with contextlib.suppress(NoNodeError):
+                client.delete(f"{rest[0]}/{child}")
         return ""
     if word == "protect":
         client.create(rest[0], acl=READ_ACL_UNSAFE)

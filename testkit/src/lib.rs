@@ -64,7 +64,7 @@ pub use rlock::{Finished, Rlock, Running};
 pub use rooted::{NOBODY, Rooted};
 pub use server::{LOADS_SLOWLY, Server};
 pub use shared::Shared;
-pub use wait::{LIMIT, eventually, now, until};
+pub use wait::{LIMIT, eventually, eventually_within, now, until};
 pub use watched::{Sentinel, Watched};
 pub use zookeeper::ZooKeeper;
 

@@ -48,7 +48,7 @@ pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
 
 /// The same with a limit of its own.
 #[track_caller]
-pub(crate) fn eventually_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+pub fn eventually_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     if let Err(error) = until_within(limit, what, || Ok(condition().then_some(()))) {
         panic!("{error}");
     }

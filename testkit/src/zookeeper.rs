@@ -214,7 +214,7 @@ impl ZooKeeper {
                 stream.write_all(word.as_bytes())?;
                 stream.read_to_string(&mut told)
             });
-        if asked.is_err() {
+        if asked.is_err() || told.contains("not currently serving") {
             std::thread::sleep(Duration::from_millis(20));
         }
         told

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::zookeeper::{Peer, has_zookeeper};
-use testkit::{ZooKeeper, held_while};
+use testkit::{ZooKeeper, eventually_within, held_while};
 
 use super::HOLD;
 use crate::etcd::failures::Disks;
@@ -21,6 +21,9 @@ const OPTIONS: &[&str] = &[
     "maxSessionTimeout=60000",
     "4lw.commands.whitelist=*",
 ];
+
+/// Longest time of an election. On a busy machine one takes some 20 s.
+const ELECTION: Duration = Duration::from_secs(90);
 
 /// Servers, of which the first reaches the others over a line that can be cut.
 struct Ensemble {
@@ -153,7 +156,7 @@ fn a_command_is_dead_before_the_lock_of_a_leader_that_stands_still_passes_on() {
     let all = rlock("all").node(&ensemble.url(&[0, 1, 2]));
     let mut all = all.args(["--ttl", "1m"]).hold(HOLD);
     ensemble.members[leader].freeze();
-    eventually("another one leads", || {
+    eventually_within(ELECTION, "another one leads", || {
         others
             .iter()
             .any(|member| ensemble.members[*member].leads())
@@ -233,7 +236,6 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     }
     let mut ensemble = Ensemble::start();
     let url = ensemble.url(&[0, 1, 2]);
-    // On a busy machine an election takes some 20 s.
     let mut holder = rlock("leader").node(&url).args(["--ttl", "1m"]).hold(HOLD);
     let mut waiter = rlock("leader").node(&url).args(["--ttl", "1m"]);
     waiter = waiter.args(["--wait", "2m", "--", "echo", "next"]);
@@ -247,7 +249,7 @@ fn a_command_does_not_notice_that_the_leader_is_killed() {
     // One that begins now waits for the election.
     let words = ["--wait", "2m", "--", "echo", "ran"];
     let begins = rlock("begins").node(&url).args(words).spawn();
-    eventually("another one leads", || {
+    eventually_within(ELECTION, "another one leads", || {
         ensemble.members.iter().any(ZooKeeper::leads)
     });
     drop(holder.stdin.take());
