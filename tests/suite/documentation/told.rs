@@ -65,11 +65,12 @@ fn told() -> Option<Told> {
             stream.read_exact(&mut body).expect("a body");
             let asked = first.split(' ').nth(1).expect("a path");
             let request = format!("{asked} {}", String::from_utf8_lossy(&body));
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            stream.get_mut().write_all(answer).expect("an answer");
+            // Before the answer, so that a script that has ended has told all.
             if sender.send(request).is_err() {
                 return;
             }
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            stream.get_mut().write_all(answer).expect("an answer");
         }
     });
     let folder = tempfile::tempdir().expect("a folder");
