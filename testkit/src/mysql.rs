@@ -242,9 +242,17 @@ impl MariaDb {
         Pid::from_raw(process.id().cast_signed())
     }
 
-    /// Stops the server.
+    /// Stops the server with all its threads.
     pub fn freeze(&self) {
         kill(self.pid(), Signal::SIGSTOP).expect("a signal");
+        let threads = format!("/proc/{}/task", self.pid());
+        eventually("its threads are stopped", || {
+            let threads = std::fs::read_dir(&threads).expect("its threads");
+            threads.flatten().all(|thread| {
+                let state = std::fs::read_to_string(thread.path().join("stat"));
+                state.is_ok_and(|state| state.contains(") T "))
+            })
+        });
     }
 
     /// Continues it.

@@ -71,6 +71,11 @@ pub(in crate::store) trait Dialect: Sync {
         broken: &'a watch::Sender<()>,
     ) -> Working<'a, Result<Begun, Fault>>;
 
+    /// Whether a server that hung runs all that was written, though its client is gone. Otherwise it may
+    /// run a request for a lock, and not the release behind it, so that rlock must not exit before the
+    /// deadline of that.
+    fn runs_all_that_is_written(&self) -> bool;
+
     /// Returns the first request of a session.
     fn greeting(&self, table: &Table) -> String;
 

@@ -227,6 +227,13 @@ impl Node for SqlNode {
     }
 
     fn settled(&self, limit: Duration) -> Pending<bool> {
+        let pool = &self.lock.pool;
+        // What may be run without the release behind it has a deadline, which is over by then.
+        let limit = if pool.table.dialect.runs_all_that_is_written() {
+            limit
+        } else {
+            limit.max(pool.limit)
+        };
         self.lock.writes.written(limit)
     }
 }

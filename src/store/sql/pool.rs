@@ -121,8 +121,14 @@ impl Pool {
         message: &Message,
         unwritten: Option<Unwritten>,
     ) -> Result<Reply, Fault> {
+        let (unwritten, unheard) = if self.table.dialect.runs_all_that_is_written() {
+            (unwritten, None)
+        } else {
+            (None, unwritten)
+        };
         let mut answer = Box::pin(session.request(message, unwritten));
         let in_time = clock::until(clock::now() + self.limit, &mut answer).await;
+        drop(unheard);
         if let Some(answer) = in_time {
             return answer;
         }

@@ -106,6 +106,10 @@ impl Dialect for MySql {
         Box::pin(connection::begin(stream, host, password, access, broken))
     }
 
+    fn runs_all_that_is_written(&self) -> bool {
+        false
+    }
+
     /// Sets the session up: each statement is a transaction, and stores what a column has room for. The
     /// server gives up waiting for the lock of a row before we give up waiting for the server. Then it tells of the server its time, the
     /// number of the session, and whether it takes writes; and of the table its engine, its columns

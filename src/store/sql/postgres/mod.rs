@@ -86,6 +86,10 @@ impl Dialect for Postgres {
         Box::pin(connection::begin(stream, host, password, access, broken))
     }
 
+    fn runs_all_that_is_written(&self) -> bool {
+        true
+    }
+
     /// Tells of the server its time, the number of the session, and whether it takes writes. Tells of
     /// the table whether it has one row for a name, whether a crash leaves it, and its columns.
     fn greeting(&self, table: &Table) -> String {
