@@ -78,17 +78,13 @@ impl Real {
                     return Ok(message.to_vec());
                 }
             }
-            match stream.data().await {
-                Some(data) => {
-                    let data = data.unwrap();
-                    stream.flow_control().release_capacity(data.len()).unwrap();
-                    buffer.put(data);
-                }
-                None => {
-                    let trailers = stream.trailers().await.unwrap().unwrap();
-                    return Err(status(&trailers).expect("a status"));
-                }
-            }
+            let Some(data) = stream.data().await else {
+                let trailers = stream.trailers().await.unwrap().unwrap();
+                return Err(status(&trailers).expect("a status"));
+            };
+            let data = data.unwrap();
+            stream.flow_control().release_capacity(data.len()).unwrap();
+            buffer.put(data);
         }
     }
 
