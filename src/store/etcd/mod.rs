@@ -51,7 +51,7 @@ use crate::text::escape;
 pub const LACKING: Lacking = &[
     (
         Feature::Slots,
-        "needs Redis or local: etcd has no recipe for slots that other clients keep",
+        "is not for etcd: it has no recipe for slots that other clients keep",
     ),
     (Feature::Copies, FOR_REDIS),
     (Feature::OtherForms, FOR_REDIS),

@@ -55,7 +55,7 @@ pub const LACKING: Lacking = &[
     (Feature::Slots, ONE_HOLDER),
     (
         Feature::Supersede,
-        "needs Redis: the line of a database only tells who is first",
+        "is not for databases: their lines only tell who is first",
     ),
     (
         Feature::Copies,
@@ -68,7 +68,7 @@ pub const LACKING: Lacking = &[
     ),
 ];
 
-const ONE_HOLDER: &str = "needs Redis or local: a row of ShedLock's table has one holder";
+const ONE_HOLDER: &str = "is not for databases: a row of ShedLock's table has one holder";
 
 /// Longest name, in characters: the column of the table has room for as many.
 const LONGEST_NAME: usize = 64;

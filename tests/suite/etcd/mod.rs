@@ -327,7 +327,7 @@ fn a_lock_that_is_broken_is_given_back_once_its_command_is_dead() {
 #[test]
 fn what_etcd_lacks_is_refused_before_it_is_asked() {
     for (words, why) in [
-        (&["--slots", "2"][..], "etcd has no recipe for slots"),
+        (&["--slots", "2"][..], "--slots is not for etcd"),
         (&["--wait-replicas", "1"], "--wait-replicas is for Redis"),
         (&["--fsync"], "--fsync is for Redis"),
         (&["--as", "redisson"], "--as redisson is for Redis"),

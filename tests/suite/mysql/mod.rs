@@ -113,10 +113,10 @@ fn what_a_table_cannot_do_is_refused_before_the_server_is_asked() {
     for (words, why) in [
         (
             &["--shared"][..],
-            "--shared needs Redis or local: a row of ShedLock's table has one holder",
+            "--shared is not for databases: a row of ShedLock's table has one holder",
         ),
-        (&["--slots", "2"], "--slots needs Redis or local"),
-        (&["--supersede"], "--supersede needs Redis"),
+        (&["--slots", "2"], "--slots is not for databases: a row"),
+        (&["--supersede"], "--supersede is not for databases"),
         (&["--fsync"], "replication is the database's own setting"),
         (&["--as", "redisson"], "--as redisson is for Redis"),
         (&["--node", "redis://127.0.0.1:1"], "is one node"),

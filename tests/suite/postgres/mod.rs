@@ -101,12 +101,12 @@ fn what_a_table_cannot_do_is_refused_before_the_server_is_asked() {
     for (words, why) in [
         (
             &["--shared"][..],
-            "--shared needs Redis or local: a row of ShedLock's table has one holder",
+            "--shared is not for databases: a row of ShedLock's table has one holder",
         ),
-        (&["--slots", "2"], "--slots needs Redis or local"),
+        (&["--slots", "2"], "--slots is not for databases: a row"),
         (
             &["--supersede"],
-            "--supersede needs Redis: the line of a database only tells who is first",
+            "--supersede is not for databases: their lines only tell who is first",
         ),
         (
             &["--wait-replicas", "1"],
