@@ -27,7 +27,8 @@ use crate::store::net::unwritten::Unwritten;
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text::escape;
 
-/// Most bytes of an answer: a page of names is the most that is asked for.
+/// Most bytes of an answer, with the memory that its cells take: a page of names is the most that is
+/// asked for.
 const MOST_RECEIVED: usize = 8 << 20;
 
 /// Most bytes that a server sends before the login is done, and most packets of it.
@@ -204,19 +205,25 @@ async fn answer_all(
     unanswered: &AtomicUsize,
 ) {
     loop {
-        let mut room = MOST_RECEIVED;
+        let (mut room, mut done) = (MOST_RECEIVED, Vec::new());
         let first = read(&mut input, &mut room).await;
         // A server tells that it ends a session, too.
         let Ok(listener) = waiting.try_recv() else {
             return;
         };
         let (reply, goes_on) = match first {
-            Ok((_, first)) => match answer(&mut input, first, &mut room).await {
-                Ok(reply) => (Ok(reply), true),
+            Ok((_, first)) => match answer(&mut input, first, &mut room, &mut done).await {
+                Ok(()) => (Ok(Reply(done)), true),
                 Err(Ended::Told(error)) => {
                     let fault = of_server(&error);
                     let goes_on = fault.kind != FaultKind::Unknown && !is_read_only(error.code);
-                    (Err(fault), goes_on)
+                    // Each statement is a transaction: what those before it did stays.
+                    let kind = if done.iter().any(|statement| statement.count > 0) {
+                        FaultKind::Unknown
+                    } else {
+                        fault.kind
+                    };
+                    (Err(Fault { kind, ..fault }), goes_on)
                 }
                 Err(Ended::Strange) => (Err(strange()), false),
                 Err(Ended::Broken(error)) => (Err(broke(&error.to_string())), false),
@@ -250,13 +257,14 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Reads the answers to the statements of a request, of which the `first` packet is there.
+/// Reads the answers to the statements of a request, of which the `first` packet is there, into
+/// `statements`.
 async fn answer(
     input: &mut (impl AsyncRead + Unpin),
     first: Vec<u8>,
     room: &mut usize,
-) -> Result<Reply, Ended> {
-    let mut statements = Vec::new();
+    statements: &mut Vec<Statement>,
+) -> Result<(), Ended> {
     let mut head = first;
     loop {
         let has_more = match head.first() {
@@ -277,7 +285,7 @@ async fn answer(
             }
         };
         if !has_more {
-            return Ok(Reply(statements));
+            return Ok(());
         }
         (_, head) = read(input, room).await?;
     }
@@ -307,6 +315,8 @@ async fn rows(
         if body.first() == Some(&ERROR) {
             return Err(Ended::Told(error(&body)?));
         }
+        let cost = usize::try_from(columns).unwrap_or(usize::MAX) * size_of::<Option<String>>();
+        *room = room.checked_sub(cost).ok_or(Ended::Strange)?;
         let mut reader = Reader(&body);
         let cells = (0..columns).map(|_| reader.cell());
         statement.rows.push(cells.collect::<Result<_, _>>()?);
@@ -494,6 +504,51 @@ mod tests {
                 assert_eq!(client.is_closed(), !goes_on);
             });
         }
+    }
+
+    #[test]
+    fn an_error_behind_a_statement_that_was_done_leaves_its_outcome_unknown() {
+        // The lock was taken, and KILL QUERY came before its row was shown; none was there to take.
+        for (first, kind) in [
+            (DONE_AND_MORE, FaultKind::Unknown),
+            (b"\0\0\0\x0a\0\0\0", FaultKind::Unavailable),
+        ] {
+            done(async {
+                let (client, mut server) = connected();
+                let answers = async {
+                    request(&mut server).await;
+                    tell(&mut server, &[first, b"\xff\x25\x05#70100interrupted"]).await;
+                    request(&mut server).await;
+                    tell(&mut server, &[DONE]).await;
+                };
+                let asked = async { (client.ask("x", None).await, client.ask("y", None).await) };
+                let ((asked, next), ()) = tokio::join!(asked, answers);
+                assert_eq!(asked.unwrap_err().kind, kind);
+                assert!(next.is_ok());
+            });
+        }
+    }
+
+    #[test]
+    fn cells_without_a_value_take_no_more_memory_than_an_answer_may() {
+        done(async {
+            let (client, mut server) = connected();
+            let answers = async {
+                request(&mut server).await;
+                tell(&mut server, &[b"\x40"]).await;
+                tell(&mut server, &[&b"any"[..]; 64]).await;
+                let end = b"\xfe\0\0\x02\0";
+                tell(&mut server, &[end]).await;
+                // 410 KB on the wire, and 9 MB in memory.
+                for _ in 0..6000 {
+                    let _ = server.write_all(&packet(1, &[0xfb; 64])).await;
+                }
+                let _ = server.write_all(&packet(1, end)).await;
+            };
+            let (asked, ()) = tokio::join!(client.ask("x", None), answers);
+            assert_eq!(asked.unwrap_err().kind, FaultKind::Unfit);
+            assert!(client.is_closed());
+        });
     }
 
     #[test]
