@@ -17,6 +17,7 @@ use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::Trust;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Denied, Fault, FaultKind};
+use crate::text::escape;
 
 /// The way to a missing table and to a missing right.
 pub(super) const CREATE: &str = "create it: rlock doctor --acl prints how";
@@ -301,6 +302,7 @@ pub(super) fn types<'a>(
 
 /// The fault of a column of a type that does not keep what is written.
 pub(super) fn keeps_no_milliseconds(column: &str, kind: &str, remedy: &'static str) -> Fault {
+    let kind = escape::short(kind);
     let what = format!("the column {column} is of type {kind}, which keeps no milliseconds");
     Fault::unfit(what, remedy)
 }

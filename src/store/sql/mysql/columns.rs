@@ -3,6 +3,7 @@
 use super::super::session::{Statement, has_two_rows, keeps_no_milliseconds, types};
 use super::super::statements::Table;
 use crate::store::Fault;
+use crate::text::escape;
 
 /// Checks the columns: rows of a name, a type, and what else is known of it.
 pub(super) fn check(table: &Table, columns: &Statement) -> Result<(), Fault> {
@@ -45,6 +46,7 @@ pub(super) fn check_rows(
     let shown = table.table_name();
     if let Some(engine) = engine {
         if !engine.eq_ignore_ascii_case("InnoDB") {
+            let engine = escape::short(engine);
             let what =
                 format!("{shown} is of the engine {engine}: a crash of the server may lose locks");
             let remedy = "give it InnoDB (ALTER TABLE … ENGINE=InnoDB)";
@@ -78,7 +80,35 @@ fn text(cell: Option<&Option<String>>) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::store::address::Address;
+
+    #[test]
+    fn what_a_server_says_of_its_table_does_nothing_to_a_terminal() {
+        let Ok(Address::Sql(address)) = Address::parse("mysql://a/b") else {
+            panic!("an address")
+        };
+        let table = Table::new(&address, Duration::from_secs(1));
+        let hostile = "x\x1b]0;y\x07\n";
+        let row = |name: &str, kind: &str| vec![Some(name.to_owned()), Some(kind.to_owned())];
+        let columns = Statement {
+            rows: vec![
+                row("name", "varchar(64)"),
+                row("lock_until", hostile),
+                row("locked_at", "datetime(3)"),
+                row("locked_by", "varchar(255)"),
+            ],
+            count: 0,
+        };
+        let typed = check(&table, &columns).unwrap_err().why;
+        let stored = check_rows(&table, true, Some(hostile), false).unwrap_err();
+        for why in [typed, stored.why] {
+            assert!(why.contains(r"x\x1b]0;y\x07\n"), "{why}");
+            assert!(!why.contains(char::is_control), "{why}");
+        }
+    }
 
     #[test]
     fn a_type_keeps_the_digits_that_it_names() {

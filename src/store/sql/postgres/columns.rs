@@ -3,6 +3,7 @@
 use super::super::session::{CREATE, has_two_rows, keeps_no_milliseconds, types};
 use super::super::statements::Table;
 use crate::store::Fault;
+use crate::text::escape;
 
 /// Stands behind a type, before the name of a collation that takes two texts for one.
 pub(super) const FOLDS: &str = " COLLATE ";
@@ -29,6 +30,7 @@ pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
     let types = types(table, &known, is_same, room)?;
     for (kind, column) in [0, 3].map(|index| (types[index], table.columns()[index])) {
         if kind.contains(FOLDS) || kind.ends_with("citext") || kind.starts_with("character(") {
+            let kind = escape::short(kind);
             let what =
                 format!("the column {column} is of type {kind}, which takes two texts for one");
             let remedy = "give it the type varchar, and a deterministic collation (ALTER TABLE)";
@@ -41,6 +43,7 @@ pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
             return Err(keeps_no_milliseconds(column, kind, remedy));
         }
         if !kind.contains("without") && table.zone().is_none() {
+            let kind = escape::short(kind);
             let what = format!("the column {column} is of type {kind}");
             let remedy = "give it the type timestamp (ALTER TABLE), or the address the time zone of the other clients' sessions, as in ?time_zone=Europe/Berlin";
             return Err(Fault::unfit(what, remedy));
@@ -115,7 +118,11 @@ mod tests {
                 "",
                 "milliseconds",
             ),
-            (Some(with("date", by)), "", "milliseconds"),
+            (
+                Some(with("date\x1b[1m", by)),
+                "",
+                r"type date\x1b[1m, which",
+            ),
             (Some(with(plain, "citext")), "", "two texts for one"),
             (
                 Some(with(plain, "text COLLATE ci")),
