@@ -226,12 +226,12 @@ impl Lock {
             let held = row.owner().and_then(|(_, token)| self.pool.held(token));
             if let Some(other) = held.filter(|other| *other != self.key) {
                 let other = escape::text(&other);
-                return Err(Fault::unfit(
-                    format!(
-                        "its row is that of the lock {other}, which this run holds: the database takes the two names for one"
-                    ),
-                    "give the column of the name a collation that does not (ALTER TABLE … COLLATE)",
-                ));
+                return Err(one_name(&format!(
+                    "its row is that of the lock {other}, which this run holds"
+                )));
+            }
+            if super::is_reserved(&row.locked_by) {
+                return Err(one_name("its row is the record of another lock"));
             }
             if let Some(occupant) = row.occupant() {
                 if claim.ticket.is_some() {
@@ -580,6 +580,14 @@ pub(super) fn seen(reply: &Reply, shows: usize) -> Result<Seen, Fault> {
 fn end(term: Term, asked: Instant, row: &Row) -> Instant {
     let left = row.left.unwrap_or_default();
     term.end(asked).before(term.ttl().saturating_sub(left))
+}
+
+/// The fault of a name that the database takes for another one, as `row` tells.
+fn one_name(row: &str) -> Fault {
+    Fault::unfit(
+        format!("{row}: the database takes the two names for one"),
+        "give the column of the name a collation that does not (ALTER TABLE … COLLATE)",
+    )
 }
 
 fn fence_of(row: &Row) -> Result<Fence, Fault> {

@@ -76,11 +76,11 @@ const LONGEST_NAME: usize = 64;
 /// The same of a lock with a record, whose row has a longer name.
 const LONGEST_WITH_RECORD: usize = LONGEST_NAME - "rlock once ".len();
 
-/// Whether rows of this name are records of locks.
-fn is_reserved(name: &str) -> bool {
+/// Whether rows of this name are records of locks, as what is in them tells too.
+fn is_reserved(text: &str) -> bool {
     [RecordKind::Last, RecordKind::Once]
         .iter()
-        .any(|kind| name.starts_with(kind.prefix()))
+        .any(|kind| text.starts_with(kind.prefix()))
 }
 
 /// Checks the name of a lock. `has_record`: its row must have one beside it. Errors are for people.

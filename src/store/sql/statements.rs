@@ -146,7 +146,7 @@ impl Table {
         )
     }
 
-    /// Takes the lock if it is free, and it is not `deadline` yet.
+    /// Takes the lock if it is free, its row is no record, and it is not `deadline` yet.
     pub(super) fn acquire(&self, key: &str, value: &str, ttl: Duration, deadline: u64) -> Message {
         let ([_, until, at, by], dialect) = (self.columns(), self.dialect);
         let rising = dialect.a_little_after(&dialect.zoneless(at));
@@ -156,8 +156,10 @@ impl Table {
             dialect.after(ttl),
             dialect.quoted(value),
         );
+        let [last, once] = [RecordKind::Last, RecordKind::Once]
+            .map(|kind| format!("{by} LIKE '{}%'", kind.prefix()));
         let condition = format!(
-            "{} AND {at} < {LAST_YEAR} AND {}",
+            "{} AND {at} < {LAST_YEAR} AND NOT ({last} OR {once}) AND {}",
             self.is_free(),
             dialect.is_before(deadline),
         );

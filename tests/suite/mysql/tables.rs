@@ -98,6 +98,33 @@ fn names_that_the_collation_takes_for_one_are_one_lock() {
 }
 
 #[test]
+fn a_record_and_a_lock_of_one_name_leave_each_other_alone() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    let run = |key: &str| rlock(key).node(&server.url());
+    run("job")
+        .args(["--once=1h"])
+        .sh("echo ran")
+        .code(0)
+        .printed(&["ran"]);
+    for record in ["Rlock last job", "RLÓCK once job"] {
+        let refused = run(record).sh("true").code(78);
+        refused.said(&["its row is the record of another lock"]);
+    }
+    run("job")
+        .args(["--once=1h"])
+        .sh("echo ran")
+        .code(0)
+        .printed(&[]);
+    // The lock came first.
+    let held = run("Rlock last new").hold("echo ready; sleep 60");
+    run("new").sh("true").code(0);
+    run("rLOCK last new").args(["-n"]).sh("true").code(75);
+    drop(held);
+}
+
+#[test]
 fn a_table_in_latin1_takes_the_names_that_it_can_write() {
     let Some(server) = MariaDb::start() else {
         return;

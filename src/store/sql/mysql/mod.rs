@@ -221,7 +221,10 @@ impl Dialect for MySql {
         let [_, until, at, by] = table.columns();
         let begin = self.timestamp(record.fence);
         let value = self.quoted(&record.value);
-        let newer = |new: &str, old: &str| format!("{old} = IF({at} < {begin}, {new}, {old})");
+        // A collation may take the name of a lock for that of the record.
+        let prefix = record.kind.prefix();
+        let is_older = format!("{at} < {begin} AND {by} LIKE '{prefix}%'");
+        let newer = |new: &str, old: &str| format!("{old} = IF({is_older}, {new}, {old})");
         // They are set in this order, and each compares the begin that is there.
         let sets = [newer(NOW, until), newer(&value, by), newer(&begin, at)];
         format!(
