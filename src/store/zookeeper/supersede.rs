@@ -35,7 +35,7 @@ impl Superseding {
 }
 
 impl Keeper {
-    /// Ends the older waiters, once for each place. Returns the waiter that has ended this one.
+    /// Ends the older waiters, once for each place, but those that a free slot is for. Returns the waiter that has ended this one.
     pub(super) async fn supersede(
         &mut self,
         claim: &Claim,
@@ -57,7 +57,7 @@ impl Keeper {
                 .place(place.token)
                 .map(|at| view.line.0[at].number);
             let is_older = |party: &&Party| party.is_rlocks() && Some(party.number) < own;
-            let older = view.waiting().into_iter().filter(is_older).collect();
+            let older = view.without_slot().into_iter().filter(is_older).collect();
             end_all(wire, &self.path, older, &ticket.waiter).await?;
             place.superseding = Superseding::Done;
         }

@@ -169,18 +169,29 @@ impl View {
 
     /// Returns the parties that wait, in their order.
     pub(super) fn waiting(&self) -> Vec<&Party> {
+        let behind = &self.line.0[self.line.holders()..];
+        self.in_mutex().chain(behind).collect()
+    }
+
+    /// Returns the parties that wait for a slot alone, in their order.
+    fn in_mutex(&self) -> impl Iterator<Item = &Party> {
         let (ahead, behind) = self.line.0.split_at(self.line.holders());
+        let is_ahead = |party: &&Party| !behind.iter().any(|other| is_one(other, party));
         let of_slots = if self.has_slots() {
             &self.mutex.0[..]
         } else {
             &[]
         };
-        let is_ahead = |party: &&Party| !behind.iter().any(|other| is_one(other, party));
         let first = of_slots.iter().filter(is_ahead);
-        first
-            .map(|party| named(ahead, party))
-            .chain(behind)
-            .collect()
+        first.map(|party| named(ahead, party))
+    }
+
+    /// Returns the waiters for which no slot is free, in their order.
+    pub(super) fn without_slot(&self) -> Vec<&Party> {
+        let slots = self.mode().and_then(Mode::number).map_or(0, usize::from);
+        let free = slots.saturating_sub(self.count);
+        let served = self.in_mutex().take(free).count();
+        self.waiting().split_off(served)
     }
 
     /// Returns the number of waiters before the party of `token`.
@@ -236,6 +247,21 @@ mod tests {
     }
 
     const MODE: Mode = Mode::Slots(2);
+
+    #[test]
+    fn the_first_waiters_have_the_slots_that_are_free_unless_another_kind_is_before_them() {
+        let [holder, first, second, other] = [(); 4].map(|()| Token::fresh());
+        let held = [in_line(holder, MODE, 0), vec![lease(holder, 7)]].concat();
+        let without_slot = |more: &[Vec<String>]| {
+            let view = View::of(&[held.clone(), more.concat()].concat());
+            let tokens = view.without_slot().into_iter().map(|party| party.token);
+            tokens.map(Option::unwrap).collect::<Vec<_>>()
+        };
+        let [one, two] = [waits(first, MODE, 2), waits(second, MODE, 3)];
+        assert_eq!(without_slot(&[one.clone(), two.clone()]), [second]);
+        let between = in_line(other, Mode::Exclusive, 4);
+        assert_eq!(without_slot(&[between, one, two]), [other, first, second]);
+    }
 
     #[test]
     fn the_first_of_the_mutex_makes_a_lease_once_a_slot_is_free() {

@@ -88,6 +88,25 @@ fn runs_that_come_at_once_get_all_slots_though_they_do_not_wait() {
 }
 
 #[test]
+fn no_run_is_superseded_for_which_a_slot_is_free() {
+    with_server(|server| {
+        for round in 0..4 {
+            let name = format!("superseded-{round}");
+            let runs: Vec<_> = (0..4)
+                .map(|_| run(server, &name).args(["--slots", "4", "--supersede"]))
+                .map(|run| run.args(["--", "sh", "-c", "echo got; read _; true"]))
+                .map(|run| run.stdin(Stdio::piped()).spawn())
+                .collect();
+            for mut run in runs {
+                run.wait_for("got");
+                drop(run.stdin.take());
+                run.finish().code(0);
+            }
+        }
+    });
+}
+
+#[test]
 fn kinds_and_other_numbers_of_slots_exclude_each_other() {
     with_server(|server| {
         let kinds: [&[&str]; 4] = [&[], &["-s"], &["--slots", "2"], &["--slots", "3"]];
