@@ -336,26 +336,49 @@ impl Lock {
             };
             return (vote, None);
         };
+        let outer = match self.outer(&claim.outer).await {
+            Ok(outer) => outer,
+            Err(fault) => return (Vote::Failed(fault), None),
+        };
         let shown = self.seen(ahead).await;
+        let blocker = |readers| {
+            Blocker::Occupant(match &outer {
+                Some(outer) => outer.occupant(None),
+                None => self.shown(&shown, readers),
+            })
+        };
         if claim.ticket.is_none() {
-            let occupant = Blocker::Occupant(self.shown(&shown, 1));
-            return (self.turned_away(&place, occupant).await, None);
+            return (self.turned_away(&place, blocker(1)).await, None);
         }
         match self.ahead(&place).await {
             Ok(Some(line)) => {
                 let (rank, readers) = (line.before, line.readers);
-                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&shown, readers)));
+                let vote = Vote::Blocked(blocker(readers));
                 self.wait(place, line, claim.term);
                 (vote, Some(rank))
             }
             // It has gone meanwhile.
             Ok(None) => {
                 self.hints.tell(Hint::Woken(crate::store::Wake::YourTurn));
-                let vote = Vote::Blocked(Blocker::Occupant(self.shown(&shown, 1)));
-                (vote, Some(0))
+                (Vote::Blocked(blocker(1)), Some(0))
             }
             Err(fault) => (Vote::Failed(fault), None),
         }
+    }
+
+    /// Returns the entry of a reader among `tokens`, which have locks: what keeps a run inside it out
+    /// may wait for it. A writer is the first that is found ahead.
+    async fn outer(&self, tokens: &[Token]) -> Result<Option<Entry>, Fault> {
+        for token in tokens {
+            let key = self.names.entry(Mode::Shared, lease_of(*token));
+            let read = self.client.ask(single(&key)).await?;
+            let mut found = read.kvs.into_iter().map(Entry::new);
+            let is_its = |entry: &Entry| entry.holder.as_ref().is_some_and(|it| it.0 == *token);
+            if let Some(entry) = found.find(is_its) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the vote of a place that is left.

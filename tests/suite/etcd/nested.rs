@@ -1,7 +1,7 @@
 //! rlock inside a command whose lock is in etcd.
 
 use super::is_clean;
-use crate::support::{Etcd, RLOCK, alive, eventually, rlock};
+use crate::support::{Etcd, RLOCK, alive, eventually, rlock, rlock_words};
 
 #[test]
 fn a_run_inside_is_under_the_same_lock_and_takes_others_by_itself() {
@@ -31,4 +31,32 @@ fn a_lock_that_is_lost_further_up_ends_the_command_inside_and_frees_its_own_lock
     job.finish().code(79);
     assert!(!alive(work));
     eventually("the lock inside is given back", || is_clean(&etcd));
+}
+
+#[test]
+fn a_reader_inside_a_reader_waits_for_no_writer_and_a_writer_inside_is_refused() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    // What a busy machine's server does not give back in time ends with such a lease.
+    let job = || rlock("job").node(&etcd.url()).args(["--ttl", "8s"]);
+    for options in ["--ttl 8s -n", "--ttl 8s -w 5s"] {
+        let inside =
+            |kind: &str| format!("{RLOCK} run -k job {options} {kind} -- echo inner; echo $?");
+        let script = format!("echo ready; read _; {}; {}", inside("-s"), inside("-x"));
+        // The outer one is not the first reader.
+        let mut other = job().args(["-s"]).hold("echo ready; read _");
+        let outer = job().args(["-s"]).hold(&script);
+        let writer = job().args(["--", "true"]).spawn();
+        eventually("the writer waits", || {
+            let seen = rlock_words(["inspect", "job"]).node(&etcd.url()).finish();
+            seen.stdout.join("\n").contains(": 1 wait")
+        });
+        outer
+            .finish()
+            .code(0)
+            .printed(&["ready", "inner", "0", "64"]);
+        drop(other.stdin.take());
+        other.finish();
+        writer.finish().code(0);
+        eventually("nothing is left", || is_clean(&etcd));
+    }
 }
