@@ -89,6 +89,11 @@ fn read_lease(name: &str) -> Option<(&str, Mode, i64)> {
     Some((party, Mode::Shared, read_number(number)?))
 }
 
+/// The same of any child of the leases' znode. Curator counts whatever is there.
+fn read_in_leases(name: &str) -> Option<(&str, Mode, i64)> {
+    read_lease(name).or(Some((name, Mode::Shared, -1)))
+}
+
 /// Splits a name at its last `stem`. Without a prefix of its own an entry is a party by its whole name.
 fn split<'n>(name: &'n str, stem: &str) -> Option<(&'n str, &'n str)> {
     let at = name.rfind(stem)?;
@@ -172,9 +177,9 @@ impl Line {
         Self::with(children, read)
     }
 
-    /// Reads the names of leases.
+    /// Reads the names of all that takes up a slot, leases of no client first.
     pub(super) fn of_leases<'n>(children: impl IntoIterator<Item = &'n String>) -> Self {
-        Self::with(children, read_lease)
+        Self::with(children, read_in_leases)
     }
 
     fn with<'n>(

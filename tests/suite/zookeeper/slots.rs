@@ -278,6 +278,29 @@ fn leases_of_curator_are_found_shown_and_deleted_on_request() {
     });
 }
 
+/// Curator counts whatever is there.
+#[test]
+fn a_znode_that_takes_up_a_slot_is_shown_and_deleted_on_request() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        slot(server, "strange").sh("true").code(0);
+        for name in ["one", "two"] {
+            kazoo.ask(&format!("protect /strange/leases/{name}"));
+        }
+        let busy = slot(server, "strange").args(["-n"]).sh("true").code(75);
+        busy.mentions(&["the entry leases/one of session"]);
+        let seen = told(server, &["strange"]);
+        assert!(seen.contains("not rlock"), "{seen}");
+        about(server, "break", "strange")
+            .args(["--yes", "--foreign"])
+            .finish()
+            .code(0);
+        slot(server, "strange").args(["-n"]).sh("true").code(0);
+    });
+}
+
 #[test]
 fn a_slot_whose_lease_is_deleted_by_hand_is_lost_at_once() {
     with_server(|server| {
