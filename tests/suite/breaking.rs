@@ -1,9 +1,10 @@
 //! `break`: it takes a lock from its holder, and no command overlaps with the next.
 
+use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{
-    Nodes, RLOCK, Rlock, Server, Session, alive, eventually, guard_of, rlock, rlock_words,
+    Nodes, RLOCK, Rlock, Running, Server, Session, alive, eventually, guard_of, rlock, rlock_words,
 };
 
 /// Returns `rlock break job`, to be completed.
@@ -238,6 +239,30 @@ fn several_locks_are_broken_after_one_question_and_one_that_is_free_does_not_kee
         "its holder released it",
     ]);
     other.finish().code(79);
+}
+
+#[test]
+fn names_that_inspect_prints_break_these_locks_and_no_others() {
+    let server = Server::start();
+    let meant = rlock("job-*").on(&server).hold(OBEDIENT);
+    let mut others = ["job-1", "x\ny"].map(|name| rlock(name).on(&server).hold(OBEDIENT));
+    let names = format!("{RLOCK} inspect -o name --node {}", server.url());
+    let breaking = format!("{RLOCK} break --yes --node {} --key={{}}", server.url());
+    let script = format!("{names} | grep -v 1 | xargs -r -d '\\n' -I{{}} {breaking}");
+    let told = Command::new("sh").args(["-c", &script]).output();
+    assert!(told.is_ok_and(|told| told.status.success()), "{script}");
+    meant.finish().code(79);
+    assert!(others.iter_mut().all(Running::is_running));
+}
+
+#[test]
+fn a_lock_that_is_named_twice_is_broken_once() {
+    let server = Server::start();
+    let holder = rlock("job").on(&server).hold(OBEDIENT);
+    let twice = rlock_words(["break", "--yes", "--now", "-k", "job", "job"]);
+    let told = twice.on(&server).finish().code(0);
+    assert_eq!(told.stderr.matches("the key was deleted").count(), 1);
+    holder.finish().code(79);
 }
 
 #[test]

@@ -140,8 +140,15 @@ impl Selection {
             };
             Pattern::new(text).map_err(|error| Failure::new(Outcome::Usage, refusal(error)))
         };
+        let mut all: Vec<Key> = Vec::new();
+        for key in keys {
+            let key = key?;
+            if !all.contains(&key) {
+                all.push(key);
+            }
+        }
         Ok(Self {
-            keys: keys.collect::<Result<_, _>>()?,
+            keys: all,
             patterns: patterns.into_iter().map(read).collect::<Result<_, _>>()?,
             prefix: nodes.prefix.clone(),
             is_question: true,

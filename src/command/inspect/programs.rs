@@ -38,12 +38,15 @@ const NODE_UP: Gauge = Gauge::new(
 /// Last line of the format.
 const END: &str = "# EOF\n";
 
-/// Returns the name of each lock that is held, on a line of its own.
+/// Returns the name of each lock that is held, on a line of its own. One that would be another
+/// lock's when it is typed again is left out.
 pub(super) fn names(locks: &[(Key, Observations)]) -> String {
     let held = locks
         .iter()
         .filter(|(_, observations)| observations.census().state() == State::Held);
-    held.map(|(key, _)| escape::text(key.typed()) + "\n")
+    held.map(|(key, _)| key.typed())
+        .filter(|name| escape::text(name) == *name)
+        .map(|name| name.to_owned() + "\n")
         .collect()
 }
 
