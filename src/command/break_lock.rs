@@ -68,7 +68,8 @@ pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome
     block_on(break_all(args, &selection, &reach))
 }
 
-/// Breaks the locks, all after one question. One that cannot be broken does not keep the others.
+/// Breaks the locks, all after one question, which shows them all. Then one that cannot be broken does
+/// not keep the others.
 async fn break_all(
     args: &BreakArgs,
     selection: &Selection,
