@@ -301,8 +301,8 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let of_deployment = log.try_clone()?;
     let unrest = deployment.map(|deployment| Unrest::start(deployment, seed, of_deployment));
     let list = |url: &dyn Fn(&Server) -> String| match &unrest {
-        Some(unrest) => unrest.url().to_owned(),
-        None => servers.iter().map(url).collect::<Vec<_>>().join(","),
+        Some(unrest) => vec![unrest.url().to_owned()],
+        None => servers.iter().map(url).collect(),
     };
     let work = Work {
         dir: dir.path().to_owned(),
@@ -312,7 +312,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         planted: plan.planted,
     };
     let nodes = (0..plan.contenders)
-        .map(|number| list(&|server| server.url_for(number)))
+        .map(|number| list(&|server| server.url_for(number)).join(","))
         .collect();
     let operators = Operators::new(list(&|server| server.tcp_url()), told(dir.path())?);
     let ends = Arc::new(AtomicBool::new(false));

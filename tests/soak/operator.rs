@@ -17,17 +17,17 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// All operators that have run or still run.
 pub(crate) struct Operators {
-    urls: String,
+    nodes: Vec<String>,
     log: File,
     running: Vec<(Instant, Child)>,
     endings: Vec<Ending>,
 }
 
 impl Operators {
-    /// Makes operators of the servers at `urls`, with their stderr in `log`.
-    pub(crate) fn new(urls: String, log: File) -> Self {
+    /// Makes operators of the nodes with these addresses, with their stderr in `log`.
+    pub(crate) fn new(nodes: Vec<String>, log: File) -> Self {
         Self {
-            urls,
+            nodes,
             log,
             running: Vec::new(),
             endings: Vec::new(),
@@ -37,9 +37,8 @@ impl Operators {
     /// Starts one more, which breaks the lock `key`.
     pub(crate) fn break_lock(&mut self, key: &str) -> Result<()> {
         let mut command = clean(RLOCK);
-        command.args([
-            "break", "--yes", "--log", "json", "--key", key, "--node", &self.urls,
-        ]);
+        command.args(["break", "--yes", "--log", "json", "--key", key, "--node"]);
+        command.arg(self.nodes.join(","));
         let child = command
             .stdout(Stdio::null())
             .stderr(self.log.try_clone()?)
@@ -48,25 +47,20 @@ impl Operators {
         Ok(())
     }
 
-    /// Takes the lock `key`, which must be free, and gives it back. No lease is left that a server
-    /// which is back could have forgotten.
+    /// Takes the lock `key`, which must be free, at each node alone, and gives it back. At all of
+    /// them at once it would pass over a minority. No lease is left that a server which is back could
+    /// have forgotten.
     pub(crate) fn take_lock(&self, key: &str) -> Result<()> {
-        let mut command = clean(RLOCK);
-        command.args([
-            "run",
-            "--wait",
-            "5s",
-            "--restart-guard",
-            "0",
-            "--key",
-            key,
-            "--node",
-            &self.urls,
-            "--",
-            "true",
-        ]);
-        let status = command.stderr(self.log.try_clone()?).status()?;
-        ensure!(status.success(), "{key} is not free at the end: {status}");
+        for node in &self.nodes {
+            let mut command = clean(RLOCK);
+            command.args(["run", "--wait", "5s", "--restart-guard", "0", "--key", key]);
+            command.args(["--node", node, "--", "true"]);
+            let status = command.stderr(self.log.try_clone()?).status()?;
+            ensure!(
+                status.success(),
+                "{key} is not free at {node} at the end: {status}"
+            );
+        }
         Ok(())
     }
 
