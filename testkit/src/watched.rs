@@ -112,7 +112,7 @@ impl Watched {
     /// Waits until the primary takes writes and has a replica in step, so that another failover is
     /// possible.
     pub fn ready(&self) {
-        eventually("a replica is in step with the primary", || {
+        eventually_within(PATIENCE, "a replica is in step with the primary", || {
             self.replicas_in_step() > 0
         });
     }
