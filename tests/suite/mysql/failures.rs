@@ -69,7 +69,7 @@ fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
 }
 
 /// Its time is looked at when the row is there, and not when the statement began.
-/// Tells how many requests wait for a row. (`innodb_trx` is a copy, which is not renewed while somebody
+/// Tells how many requests wait for a row. (`innodb_trx` is a copy, which is not renewed while a client
 /// reads it more often than each 0.1 s.)
 const LOCK_WAITS: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'";
 
