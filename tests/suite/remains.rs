@@ -266,7 +266,8 @@ fn a_lock_that_was_broken_stays_for_the_delay() {
             let broken = verb(&nodes, &["break", "job", "-y"]).finish().code(0);
             broken.mentions(&[
                 "its holder released it after",
-                "it stays parked for another 5",
+                "it stays parked for another",
+                "(--lock-delay)",
             ]);
             assert!(!alive(work));
             job.finish().code(79);

@@ -67,7 +67,10 @@ fn a_daemon_that_sets_its_title_outlives_a_killed_rlock() {
         .args([&socket])
         .spawn();
     let daemon = job.wait_for_pid("daemon");
-    eventually("the daemon serves", || socket.exists());
+    eventually("the daemon has set its title", || {
+        let title = std::fs::read_to_string(format!("/proc/{daemon}/cmdline"));
+        title.is_ok_and(|title| title.contains("unixsocket:"))
+    });
     job.signal(Signal::SIGKILL);
     eventually("the guard gives the lock back", || {
         server.cli(&["EXISTS", "job"]) == "0"

@@ -68,11 +68,11 @@ fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
     job(&server).sh("true").code(0);
 }
 
-/// Its time is looked at when the row is there, and not when the statement began.
 /// Tells how many requests wait for a row. (`innodb_trx` is a copy, which is not renewed while a client
 /// reads it more often than each 0.1 s.)
 const LOCK_WAITS: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'";
 
+/// Its time is looked at when the row is there, and not when the statement began.
 #[test]
 fn a_request_that_waits_for_the_row_until_its_deadline_grants_nothing() {
     let Some(server) = MariaDb::start() else {
