@@ -11,6 +11,7 @@
 //! A database is one node: its failover is its own.
 
 pub mod address;
+mod columns;
 mod dialect;
 mod examine;
 mod line;

@@ -17,7 +17,6 @@ use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::Trust;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Denied, Fault, FaultKind};
-use crate::text::escape;
 
 /// The way to a missing table and to a missing right.
 pub(super) const CREATE: &str = "create it: rlock doctor --acl prints how";
@@ -259,52 +258,6 @@ pub(super) fn strange() -> Fault {
 pub(super) fn is_no_writer() -> Fault {
     let why = "it takes no writes: it is a standby, or read-only";
     Fault::new(FaultKind::Unavailable, why).with_remedy(NO_WRITER)
-}
-
-/// The fault of a table in which a name may have two rows.
-pub(super) fn has_two_rows(table: &Table) -> Fault {
-    let shown = table.table_name();
-    let what = format!(
-        "{shown} has no primary key or unique index on its name alone: two rows may be one lock"
-    );
-    let remedy = "add one (ALTER TABLE … ADD PRIMARY KEY)";
-    Fault::unfit(what, remedy)
-}
-
-/// Returns the types of the table's columns, of which `known` are the names and types. `is_same`: of
-/// two names. Checks that a type of text has room, if `room` tells how many characters it takes.
-pub(super) fn types<'a>(
-    table: &Table,
-    known: &[(&str, &'a str)],
-    is_same: fn(&str, &str) -> bool,
-    room: fn(&str) -> Option<usize>,
-) -> Result<[&'a str; 4], Fault> {
-    let shown = table.table_name();
-    let mut types = [""; 4];
-    for (kind, column) in types.iter_mut().zip(table.columns()) {
-        let Some((_, found)) = known.iter().find(|(name, _)| is_same(name, column)) else {
-            let what = format!("the table {shown} has no column {column}");
-            return Err(Fault::unfit(what, CREATE));
-        };
-        *kind = found;
-    }
-    for (index, needed) in [(0, super::LONGEST_NAME), (3, super::row::LONGEST)] {
-        if let Some(room) = room(types[index]).filter(|room| *room < needed) {
-            let column = table.columns()[index];
-            let what =
-                format!("the column {column} has room for {room} characters; rlock needs {needed}");
-            let remedy = "give it a wider type (ALTER TABLE)";
-            return Err(Fault::unfit(what, remedy));
-        }
-    }
-    Ok(types)
-}
-
-/// The fault of a column of a type that does not keep what is written.
-pub(super) fn keeps_no_milliseconds(column: &str, kind: &str, remedy: &'static str) -> Fault {
-    let kind = escape::short(kind);
-    let what = format!("the column {column} is of type {kind}, which keeps no milliseconds");
-    Fault::unfit(what, remedy)
 }
 
 /// Returns the fault of a server that was shown `password`, without that.

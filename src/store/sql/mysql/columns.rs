@@ -1,9 +1,18 @@
 //! The table, as MySQL knows it: what it must be like, so that no lock in it lies.
 
-use super::super::session::{Statement, has_two_rows, keeps_no_milliseconds, types};
+use super::super::columns::{Types, has_two_rows};
+use super::super::session::Statement;
 use super::super::statements::Table;
 use crate::store::Fault;
 use crate::text::escape;
+
+const TYPES: Types = Types {
+    is_same: str::eq_ignore_ascii_case,
+    text: "varchar(",
+    times: &["datetime", "timestamp"],
+    digits: 0,
+    remedy: "give it the type DATETIME(3) (ALTER TABLE … MODIFY)",
+};
 
 /// Checks the columns: rows of a name, a type, and what else is known of it.
 pub(super) fn check(table: &Table, columns: &Statement) -> Result<(), Fault> {
@@ -11,17 +20,8 @@ pub(super) fn check(table: &Table, columns: &Statement) -> Result<(), Fault> {
     let known: Vec<(&str, &str)> = rows
         .map(|row| (text(row.first()), text(row.get(1))))
         .collect();
-    let room = |kind: &str| {
-        let room = kind.strip_prefix("varchar(")?;
-        room.trim_end_matches(')').parse().ok()
-    };
-    let types = types(table, &known, str::eq_ignore_ascii_case, room)?;
-    for (kind, column) in types.iter().zip(table.columns()).skip(1).take(2) {
-        if digits(kind).is_none_or(|digits| digits < 3) {
-            let remedy = "give it the type DATETIME(3) (ALTER TABLE … MODIFY)";
-            return Err(keeps_no_milliseconds(column, kind, remedy));
-        }
-    }
+    let types = TYPES.of(table, &known)?;
+    TYPES.keep_milliseconds(table, &types)?;
     let [_, _, begin, _] = table.columns();
     let changes = |row: &Vec<Option<String>>| {
         text(row.first()).eq_ignore_ascii_case(begin)
@@ -63,17 +63,6 @@ pub(super) fn check_rows(
     Ok(())
 }
 
-/// Returns the number of digits of seconds that a type of time keeps; `None` of another type.
-fn digits(kind: &str) -> Option<u32> {
-    let rest = ["datetime", "timestamp"]
-        .iter()
-        .find_map(|name| kind.strip_prefix(name))?;
-    match rest.strip_prefix('(') {
-        Some(rest) => rest.split(')').next()?.parse().ok(),
-        None => Some(0),
-    }
-}
-
 fn text(cell: Option<&Option<String>>) -> &str {
     cell.and_then(Option::as_deref).unwrap_or_default()
 }
@@ -107,20 +96,6 @@ mod tests {
         for why in [typed, stored.why] {
             assert!(why.contains(r"x\x1b]0;y\x07\n"), "{why}");
             assert!(!why.contains(char::is_control), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_type_keeps_the_digits_that_it_names() {
-        for (kind, kept) in [
-            ("datetime(3)", Some(3)),
-            ("timestamp(6)", Some(6)),
-            ("timestamp", Some(0)),
-            ("datetime", Some(0)),
-            ("date", None),
-            ("bigint(20)", None),
-        ] {
-            assert_eq!(digits(kind), kept, "{kind}");
         }
     }
 }

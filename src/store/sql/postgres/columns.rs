@@ -1,12 +1,22 @@
 //! The table, as PostgreSQL knows it: what it must be like, so that no lock in it lies.
 
-use super::super::session::{CREATE, has_two_rows, keeps_no_milliseconds, types};
+use super::super::columns::{Types, has_two_rows};
+use super::super::session::CREATE;
 use super::super::statements::Table;
 use crate::store::Fault;
 use crate::text::escape;
 
 /// Stands behind a type, before the name of a collation that takes two texts for one.
 pub(super) const FOLDS: &str = " COLLATE ";
+
+const TYPES: Types = Types {
+    // A name without quotes is taken in lower case.
+    is_same: |name, column| name == column.to_ascii_lowercase(),
+    text: "character varying(",
+    times: &["timestamp"],
+    digits: 6,
+    remedy: "give it the type timestamp (ALTER TABLE)",
+};
 
 /// Checks the columns of the table: lines of a name and a type.
 pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
@@ -21,13 +31,7 @@ pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
         .lines()
         .filter_map(|line| line.split_once(' '))
         .collect();
-    // A name without quotes is taken in lower case.
-    let is_same = |name: &str, column: &str| name == column.to_ascii_lowercase();
-    let room = |kind: &str| {
-        let room = kind.strip_prefix("character varying(")?;
-        room.trim_end_matches(')').parse().ok()
-    };
-    let types = types(table, &known, is_same, room)?;
+    let types = TYPES.of(table, &known)?;
     for (kind, column) in [0, 3].map(|index| (types[index], table.columns()[index])) {
         if kind.contains(FOLDS) || kind.ends_with("citext") || kind.starts_with("character(") {
             let kind = escape::short(kind);
@@ -37,11 +41,8 @@ pub(super) fn check(table: &Table, columns: Option<&str>) -> Result<(), Fault> {
             return Err(Fault::unfit(what, remedy));
         }
     }
+    TYPES.keep_milliseconds(table, &types)?;
     for (kind, column) in types.iter().zip(table.columns()).skip(1).take(2) {
-        if digits(kind).is_none_or(|digits| digits < 3) {
-            let remedy = "give it the type timestamp (ALTER TABLE)";
-            return Err(keeps_no_milliseconds(column, kind, remedy));
-        }
         if !kind.contains("without") && table.zone().is_none() {
             let kind = escape::short(kind);
             let what = format!("the column {column} is of type {kind}");
@@ -68,15 +69,6 @@ pub(super) fn check_rows(
         return Err(Fault::unfit(what, remedy));
     }
     Ok(())
-}
-
-/// Returns the number of digits of seconds that a type of time keeps; `None` of another type.
-fn digits(kind: &str) -> Option<u32> {
-    let rest = kind.strip_prefix("timestamp")?;
-    match rest.strip_prefix('(') {
-        Some(rest) => rest.split(')').next()?.parse().ok(),
-        None => Some(6),
-    }
 }
 
 #[cfg(test)]
