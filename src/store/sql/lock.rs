@@ -526,15 +526,9 @@ impl Lock {
                 let _ = clock::until(next, std::future::pending::<()>()).await;
                 let Some(lock) = lock.upgrade() else { return };
                 let message = lock.pool.table.peek(&lock.key);
-                let looked = lock.pool.asked(&message);
                 let limit = clock::now() + lock.pool.limit;
-                let Some(Ok((session, reply))) = clock::until(limit, Box::pin(looked)).await else {
-                    continue;
-                };
-                let Ok(seen) = seen(&reply, message.shows) else {
-                    continue;
-                };
-                session.heard(seen.now);
+                let looked = clock::until(limit, Box::pin(lock.seen(&message))).await;
+                let Some(Ok(seen)) = looked else { continue };
                 // ShedLock before 7.0 may end a lock by its name alone, and leave the rest.
                 let is_held = |row: &Row| row.is(RowState::Held, token) && row.left.is_some();
                 let is_ours = seen.row.as_ref().is_some_and(is_held);

@@ -1,5 +1,5 @@
-//! The session that is asked. All locks of a store share one, and a request that is not answered in
-//! time costs it: the next request goes over another one.
+//! The session that is asked, and how it is begun. All locks of a store share one, and a request that
+//! is not answered in time costs it: the next request goes over another one.
 
 use std::sync::{Arc, Mutex as Shared, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,11 @@ use super::session::{Reply, Session, SqlAccess};
 use super::statements::{Message, Table};
 use crate::clock;
 use crate::lock::token::Token;
+use crate::secret::{self, Secret};
 use crate::store::net::dial::HostDial;
+use crate::store::net::hosts::Endpoint;
 use crate::store::net::unwritten::Unwritten;
-use crate::store::{Fault, FaultKind};
+use crate::store::{Denied, Fault, FaultKind};
 
 /// A client of a database.
 pub(super) struct Pool {
@@ -93,9 +95,54 @@ impl Pool {
         self.begin(&watch::Sender::default()).await.map(Arc::new)
     }
 
-    async fn begin(&self, breaks: &watch::Sender<()>) -> Result<Session, Fault> {
+    /// Begins a session at the first of the servers that takes writes, within the limit in all.
+    /// `broken` hears when one has come to an end that no caller wanted.
+    async fn begin(&self, broken: &watch::Sender<()>) -> Result<Session, Fault> {
         let access = self.access().await;
-        Session::begin(&access, &self.dial, &self.table, self.limit, breaks).await
+        let end = clock::now() + self.limit;
+        let mut first = None;
+        for (index, (host, password)) in access.hosts.iter().enumerate() {
+            let left = end.since(clock::now());
+            let shares = u32::try_from(access.hosts.len() - index).unwrap_or(u32::MAX);
+            let share = left / shares;
+            let begun = self.begin_at(host, password.as_ref(), &access, share, broken);
+            let begun = clock::until(clock::now() + share, Box::pin(begun)).await;
+            match begun.unwrap_or_else(|| Err(no_answer(share))) {
+                Ok(session) => return Ok(session),
+                Err(fault) => {
+                    let fault = if access.hosts.len() > 1 {
+                        Fault {
+                            why: format!("{host}: {fault}"),
+                            ..fault
+                        }
+                    } else {
+                        fault
+                    };
+                    first.get_or_insert(fault);
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| no_answer(self.limit)))
+    }
+
+    async fn begin_at(
+        &self,
+        host: &Endpoint,
+        password: Option<&Secret>,
+        access: &SqlAccess,
+        limit: Duration,
+        broken: &watch::Sender<()>,
+    ) -> Result<Session, Fault> {
+        let dialect = self.table.dialect;
+        let stream = (self.dial)(host.clone(), limit).await?;
+        let begun = dialect.begin(stream, host, password, access, broken).await;
+        let begun = begun.map_err(|fault| match password {
+            Some(password) => refused_with(password, &fault),
+            None => fault,
+        })?;
+        let greeting = dialect.greeting(&self.table);
+        let reply = begun.connection.ask(&greeting, None).await?;
+        Ok(Session::new(begun, &dialect.greeted(&self.table, &reply)?))
     }
 
     /// Returns how a session is begun now: a password or a certificate may have been replaced.
@@ -152,5 +199,23 @@ impl Pool {
             }
             answer => answer.map(|reply| (session, reply)),
         }
+    }
+}
+
+/// Returns the fault of a server that was shown `password`, without that.
+fn refused_with(password: &Secret, fault: &Fault) -> Fault {
+    let why = secret::without(&fault.why, password.reveal());
+    let why = match fault.denied {
+        Some(Denied::Login) => format!("{why}; password from {}", password.source()),
+        _ => why,
+    };
+    Fault { why, ..*fault }
+}
+
+/// Nothing was asked of it yet.
+fn no_answer(limit: Duration) -> Fault {
+    Fault {
+        kind: FaultKind::Unavailable,
+        ..Fault::timeout(limit)
     }
 }

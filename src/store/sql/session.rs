@@ -1,22 +1,21 @@
-//! A session at a server of a database: how it is begun, and what it is asked.
+//! A session at a server of a database, and what it is asked. The pool begins it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 
 use super::dialect::Working;
-use super::statements::{Message, Table};
+use super::statements::Message;
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::secret::{self, Secret};
+use crate::secret::Secret;
 use crate::store::net::dial::{HostDial, boxed, connect};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::Trust;
 use crate::store::net::unwritten::Unwritten;
-use crate::store::{Denied, Fault, FaultKind};
+use crate::store::{Fault, FaultKind};
 
 /// The way to a missing table and to a missing right.
 pub(super) const CREATE: &str = "create it: rlock doctor --acl prints how";
@@ -123,68 +122,15 @@ pub(in crate::store) struct Statement {
 }
 
 impl Session {
-    /// Begins a session at the first of the servers that takes writes, within `limit` in all.
-    /// `broken` hears when one has come to an end that no caller wanted.
-    pub(super) async fn begin(
-        access: &SqlAccess,
-        dial: &HostDial,
-        table: &Table,
-        limit: Duration,
-        broken: &watch::Sender<()>,
-    ) -> Result<Self, Fault> {
-        let end = clock::now() + limit;
-        let mut first = None;
-        for (index, (host, password)) in access.hosts.iter().enumerate() {
-            let left = end.since(clock::now());
-            let shares = u32::try_from(access.hosts.len() - index).unwrap_or(u32::MAX);
-            let share = left / shares;
-            let begun = Self::at(host, password.as_ref(), access, dial, table, share, broken);
-            let begun = clock::until(clock::now() + share, Box::pin(begun)).await;
-            match begun.unwrap_or_else(|| Err(no_answer(share))) {
-                Ok(session) => return Ok(session),
-                Err(fault) => {
-                    let fault = if access.hosts.len() > 1 {
-                        Fault {
-                            why: format!("{host}: {fault}"),
-                            ..fault
-                        }
-                    } else {
-                        fault
-                    };
-                    first.get_or_insert(fault);
-                }
-            }
-        }
-        Err(first.unwrap_or_else(|| no_answer(limit)))
-    }
-
-    async fn at(
-        host: &Endpoint,
-        password: Option<&Secret>,
-        access: &SqlAccess,
-        dial: &HostDial,
-        table: &Table,
-        limit: Duration,
-        broken: &watch::Sender<()>,
-    ) -> Result<Self, Fault> {
-        let stream = dial(host.clone(), limit).await?;
-        let begun = table.dialect.begin(stream, host, password, access, broken);
-        let begun = begun.await.map_err(|fault| match password {
-            Some(password) => refused_with(password, &fault),
-            None => fault,
-        })?;
-        let reply = begun
-            .connection
-            .ask(&table.dialect.greeting(table), None)
-            .await?;
-        let greeting = table.dialect.greeted(table, &reply)?;
-        Ok(Self {
+    /// A session over a connection that has logged in, whose first answer is `greeting`.
+    pub(super) fn new(begun: Begun, greeting: &Greeting) -> Self {
+        Self {
             connection: begun.connection,
             now: Mutex::new((greeting.now, clock::now())),
             is_direct: greeting.process == begun.process,
             version: begun.version,
             is_given_up: AtomicBool::new(false),
-        })
+        }
     }
 
     fn now(&self) -> std::sync::MutexGuard<'_, (u64, Instant)> {
@@ -258,22 +204,4 @@ pub(super) fn strange() -> Fault {
 pub(super) fn is_no_writer() -> Fault {
     let why = "it takes no writes: it is a standby, or read-only";
     Fault::new(FaultKind::Unavailable, why).with_remedy(NO_WRITER)
-}
-
-/// Returns the fault of a server that was shown `password`, without that.
-fn refused_with(password: &Secret, fault: &Fault) -> Fault {
-    let why = secret::without(&fault.why, password.reveal());
-    let why = match fault.denied {
-        Some(Denied::Login) => format!("{why}; password from {}", password.source()),
-        _ => why,
-    };
-    Fault { why, ..*fault }
-}
-
-/// Nothing was asked of it yet.
-fn no_answer(limit: Duration) -> Fault {
-    Fault {
-        kind: FaultKind::Unavailable,
-        ..Fault::timeout(limit)
-    }
 }
