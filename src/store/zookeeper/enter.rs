@@ -1,7 +1,7 @@
 //! Entering the line, and the answer to a claim whose place stands in it.
 
 use super::ensemble::{Attached, Attachment, lease_end, must_last};
-use super::jute::{ANY_VERSION, Kind, Operation, Request, error};
+use super::jute::{Kind, Operation, Request, error};
 use super::line;
 use super::path::LockPath;
 use super::place::{Keeper, Place, TRIES, list, listed, lists};
@@ -75,8 +75,7 @@ impl Keeper {
         let is_left_over = |name: &&String| name.contains(&token) && !own.contains(*name);
         let left: Vec<String> = names.iter().filter(is_left_over).cloned().collect();
         if !left.is_empty() {
-            let delete = |name: &String| Operation::Delete(self.path.child(name), ANY_VERSION);
-            wire.queue(&Request::Multi(left.iter().map(delete).collect()));
+            wire.queue(&Request::Multi(self.path.deletions(&left)));
             names = list(wire, &self.path, mode).await?;
         }
         let fence = u64::try_from(zxid).ok().and_then(Fence::new);

@@ -155,6 +155,11 @@ impl Party {
             .unwrap_or(&self.entries[0])
     }
 
+    /// Whether it is that of one of these tokens.
+    pub(super) fn is_of(&self, tokens: &[Token]) -> bool {
+        self.token.is_some_and(|token| tokens.contains(&token))
+    }
+
     /// Whether it has the form of an rlock's: an entry of each stem.
     pub(super) fn is_rlocks(&self) -> bool {
         let count = self.token.map(|token| names(token, self.mode).len());
@@ -212,6 +217,11 @@ impl Line {
             parties.push(party);
         }
         Self(parties)
+    }
+
+    /// Returns the party of `token`.
+    pub(super) fn party(&self, token: Token) -> Option<&Party> {
+        self.0.iter().find(|party| party.token == Some(token))
     }
 
     /// Returns the place of the party of `token`.

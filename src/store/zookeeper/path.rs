@@ -1,5 +1,6 @@
 //! The path of a lock: the chroot, a slash, and the lock's name less one leading slash.
 
+use super::jute::{ANY_VERSION, Operation};
 use super::line;
 use super::view::{LEASES, MUTEX};
 use crate::lock::key::Key;
@@ -54,6 +55,12 @@ impl LockPath {
     /// Returns the path of an entry.
     pub(super) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.lock)
+    }
+
+    /// Returns the parts of a transaction that delete these entries.
+    pub(super) fn deletions(&self, entries: &[String]) -> Vec<Operation> {
+        let delete = |name: &String| Operation::Delete(self.child(name), ANY_VERSION);
+        entries.iter().map(delete).collect()
     }
 
     /// Returns the name of the entry whose path this is, as it was to [`LockPath::child`].

@@ -4,7 +4,7 @@
 use futures_util::future::{join_all, pending};
 
 use super::ensemble::{Attachment, Closing};
-use super::jute::{ANY_VERSION, Operation, Request, error};
+use super::jute::{Request, error};
 use super::place::{Keeper, PAUSE, Place};
 use super::remains::Left;
 use super::{refused, visit};
@@ -74,8 +74,7 @@ impl Keeper {
     ) -> ReleaseReply {
         self.gone = Some((place.token, Revoked::Missing));
         self.set_wakes(false);
-        let delete = |name: &String| Operation::Delete(self.path.child(name), ANY_VERSION);
-        let deletion = Request::Multi(place.own.iter().map(delete).collect());
+        let deletion = Request::Multi(self.path.deletions(&place.own));
         let mut sent = None;
         if let Some(mut wire) = self.wire.take() {
             let xid = wire.queue(&deletion);

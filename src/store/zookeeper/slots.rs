@@ -6,7 +6,7 @@ use super::line;
 use super::path::LockPath;
 use super::place::{Keeper, listed, lists};
 use super::refused;
-use super::view::{Before, LEASES, MUTEX, View};
+use super::view::{Before, LEASES, MUTEX, View, znode_of};
 use super::visit;
 use super::wire::Wire;
 use crate::lock::lease::Revoked;
@@ -50,7 +50,7 @@ impl Keeper {
             .filter_map(|(data, _)| index(&data))
             .collect();
         let index = free(claim.index, slots, &taken);
-        let in_mutex = |name: &&String| name.starts_with(MUTEX);
+        let in_mutex = |name: &&String| znode_of(name) == Some(MUTEX);
         let left = place.own.iter().find(in_mutex).cloned().unwrap_or_default();
         let lease = format!("{LEASES}/{}", line::name_of_lease(place.token));
         let both = Request::Multi(vec![

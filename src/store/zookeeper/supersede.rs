@@ -35,7 +35,8 @@ impl Superseding {
 }
 
 impl Keeper {
-    /// Ends the older waiters, once for each place, but those that a free slot is for. Returns the waiter that has ended this one.
+    /// Ends the older waiters, once for each place, but those that a free slot is for. Returns the
+    /// waiter that has ended this one.
     pub(super) async fn supersede(
         &mut self,
         claim: &Claim,
@@ -52,10 +53,7 @@ impl Keeper {
             return Ok(None);
         };
         if place.superseding == Superseding::Due {
-            let own = view
-                .line
-                .place(place.token)
-                .map(|at| view.line.0[at].number);
+            let own = view.line.party(place.token).map(|party| party.number);
             let is_older = |party: &&Party| party.is_rlocks() && Some(party.number) < own;
             let older = view.without_slot().into_iter().filter(is_older).collect();
             end_all(wire, &self.path, older, &ticket.waiter).await?;

@@ -11,8 +11,7 @@
 //! 4. A lease is a slot if fewer than K came before it. Curator counts all, so it may wait longer,
 //!    and a client that makes a lease out of its turn takes no slot away.
 
-use super::line::Line;
-use super::line::Party;
+use super::line::{Line, Party};
 use crate::lock::mode::Mode;
 use crate::lock::token::Token;
 
@@ -21,6 +20,11 @@ pub(super) const MUTEX: &str = "locks";
 
 /// The znode of the leases, likewise.
 pub(super) const LEASES: &str = "leases";
+
+/// Returns the znode below the lock's that an entry is in.
+pub(super) fn znode_of(name: &str) -> Option<&str> {
+    name.split_once('/').map(|(znode, _)| znode)
+}
 
 /// Something that keeps a place from being the lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,16 +50,12 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn of(names: &[String]) -> Self {
-        let below = |znode: &str| {
-            let beginning = format!("{znode}/");
-            move |name: &&String| name.starts_with(&beginning)
-        };
-        let leases = || names.iter().filter(below(LEASES));
+        let in_znode = |znode| names.iter().filter(move |name| znode_of(name) == znode);
         Self {
-            line: Line::of(names.iter().filter(|name| !name.contains('/'))),
-            mutex: Line::of(names.iter().filter(below(MUTEX))),
-            leases: Line::of_leases(leases()),
-            count: leases().count(),
+            line: Line::of(in_znode(None)),
+            mutex: Line::of(in_znode(Some(MUTEX))),
+            leases: Line::of_leases(in_znode(Some(LEASES))),
+            count: in_znode(Some(LEASES)).count(),
         }
     }
 
@@ -66,7 +66,7 @@ impl View {
         let token = token.to_string();
         let is_of_it = |name: &&String| !name.contains(&token) || own.contains(*name);
         let seen: Vec<String> = names.iter().filter(is_of_it).cloned().collect();
-        let is_lease = |name: &&String| name.starts_with(LEASES) && name.contains('/');
+        let is_lease = |name: &&String| znode_of(name) == Some(LEASES);
         Self {
             count: names.iter().filter(is_lease).count(),
             ..Self::of(&seen)
@@ -112,9 +112,7 @@ impl View {
     }
 
     fn lease(&self, party: &Party) -> Option<&Party> {
-        self.leases
-            .place(party.token?)
-            .map(|place| &self.leases.0[place])
+        self.leases.party(party.token?)
     }
 
     /// Returns the lease of a party that has a slot. Another client's is all that there is of it.
@@ -133,7 +131,7 @@ impl View {
         let of_it = lines
             .iter()
             .flat_map(|line| &line.0)
-            .filter(|other| *other == party || party.token.is_some() && other.token == party.token);
+            .filter(|other| *other == party || is_one(other, party));
         of_it.flat_map(|party| party.entries.clone()).collect()
     }
 
@@ -163,8 +161,7 @@ impl View {
 
     /// Whether one of these tokens is a holder's.
     pub(super) fn is_held_by(&self, tokens: &[Token]) -> bool {
-        let is_one = |party: &&Party| party.token.is_some_and(|token| tokens.contains(&token));
-        !tokens.is_empty() && self.holders().iter().any(is_one)
+        !tokens.is_empty() && self.holders().iter().any(|party| party.is_of(tokens))
     }
 
     /// Returns the parties that wait, in their order.

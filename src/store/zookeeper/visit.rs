@@ -110,8 +110,7 @@ async fn shown(
     outer: &[Token],
 ) -> Result<Option<Blocker>, Fault> {
     let holders = view.holders();
-    let is_outer = |party: &&&Party| party.token.is_some_and(|token| outer.contains(&token));
-    let meant = holders.iter().find(is_outer).copied();
+    let meant = holders.iter().copied().find(|party| party.is_of(outer));
     let first = meant.or(holders.first().copied());
     let Some(party) = first.or_else(|| view.waiting().first().copied()) else {
         return Ok(None);
@@ -315,7 +314,7 @@ pub(super) async fn take_away(
                 ANY_VERSION,
             )]
         }
-        Taking::Delete(_) | Taking::Forget(_) => deletions(path, &view.entries(party)),
+        Taking::Delete(_) | Taking::Forget(_) => path.deletions(&view.entries(party)),
         Taking::Foreign(seen) => {
             let told = read_all(&mut visit.0, path, &[party.first()])
                 .await?
@@ -324,7 +323,7 @@ pub(super) async fn take_away(
                 visit.end().await;
                 return Ok(Some(Revoked::TakenOver));
             }
-            deletions(path, &view.entries(party))
+            path.deletions(&view.entries(party))
         }
     };
     change(visit, changes).await
@@ -337,7 +336,7 @@ pub(super) async fn release(
     token: Token,
 ) -> Result<Option<Revoked>, Fault> {
     let (mut visit, view) = begin(ensemble, path).await?;
-    if let Some(party) = view.line.place(token).map(|place| &view.line.0[place]) {
+    if let Some(party) = view.line.party(token) {
         let told = read_all(&mut visit.0, path, &[party.first()])
             .await?
             .remove(0);
@@ -346,16 +345,11 @@ pub(super) async fn release(
             .and_then(|(data, _)| Occupant::read(&data, None))
             .is_some_and(|occupant| occupant.is_parked())
         {
-            return change(visit, deletions(path, &view.entries(party))).await;
+            return change(visit, path.deletions(&view.entries(party))).await;
         }
     }
     visit.end().await;
     Ok(Some(standing(&view)))
-}
-
-fn deletions(path: &LockPath, entries: &[String]) -> Vec<Operation> {
-    let delete = |name: &String| Operation::Delete(path.child(name), ANY_VERSION);
-    entries.iter().map(delete).collect()
 }
 
 /// Changes all that is meant, or nothing.
@@ -398,12 +392,7 @@ pub(super) async fn session_of(
     token: Token,
 ) -> Result<Result<Kept, Revoked>, Fault> {
     let (mut visit, view) = begin(ensemble, path).await?;
-    let Some(party) = view
-        .line
-        .place(token)
-        .map(|place| &view.line.0[place])
-        .filter(|party| party.is_rlocks())
-    else {
+    let Some(party) = view.line.party(token).filter(|party| party.is_rlocks()) else {
         visit.end().await;
         return Ok(Err(standing(&view)));
     };
