@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::blocker::Blocker;
 use super::details::{Breaker, Details};
-use super::fault::Fault;
+use super::fault::{Fault, FaultKind};
 use super::fence::Fence;
 use super::instant::Instant;
 use super::last::{Note, Record, Run, SUCCESS_LIFE};
@@ -399,6 +399,20 @@ pub enum ReleaseReply {
     Gone(Fault),
     /// No answer that counts; the key expires by itself.
     Failed(Fault),
+}
+
+impl ReleaseReply {
+    /// The lock is given back, and nothing could be left, for the reason of this fault.
+    pub fn without(fault: &Fault) -> Self {
+        let why = format!("the lock is gone, and nothing could be left: {}", fault.why);
+        Self::Gone(Fault::new(FaultKind::Unavailable, why))
+    }
+
+    /// A release found the lock gone, and an earlier one had no answer.
+    pub fn unheard() -> Self {
+        let why = "the answer to the release was lost, and the lock is gone";
+        Self::Gone(Fault::new(FaultKind::Unknown, why))
+    }
 }
 
 /// A look at one node.

@@ -19,7 +19,7 @@ use crate::lock::lease::Revoked;
 use crate::lock::mode::Mode;
 use crate::lock::token::Token;
 use crate::store::net::unwritten::Unwritten;
-use crate::store::{Fault, FaultKind, Parked, QueueAction, Release, ReleaseReply};
+use crate::store::{FaultKind, Parked, QueueAction, Release, ReleaseReply};
 
 impl Lock {
     /// Notes that the entry of `token` is to go. Returns whether a request is under way that may
@@ -138,10 +138,7 @@ impl Lock {
             }
             Outcome::Answered {
                 is_repeated: true, ..
-            } => {
-                let why = "the answer to the release was lost, and the lock is gone";
-                ReleaseReply::Gone(Fault::new(FaultKind::Unknown, why))
-            }
+            } => ReleaseReply::unheard(),
             Outcome::Answered { reply, .. } => {
                 over.extend(made);
                 let (_, others) = entries(kvs(reply), &place.key);
@@ -155,9 +152,7 @@ impl Lock {
                 match self.client.call(plain, || drop(written.take())).await {
                     Outcome::Answered { reply, .. } if reply.succeeded => {
                         over.push(place.lease);
-                        let why = status.fault().why;
-                        let why = format!("the lock is gone, and nothing could be left: {why}");
-                        ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why))
+                        ReleaseReply::without(&status.fault())
                     }
                     _ => ReleaseReply::Failed(status.fault()),
                 }

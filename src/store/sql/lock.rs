@@ -470,8 +470,7 @@ impl Lock {
         // Without what could not be written the lock is given back all the same.
         let reply = freed(&self.seen(&message(&[])).await?, token);
         if release.is_success() && matches!(reply, ReleaseReply::Released) {
-            let why = format!("the lock is gone, and nothing could be left: {}", fault.why);
-            return Ok(ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why)));
+            return Ok(ReleaseReply::without(&fault));
         }
         Ok(reply)
     }

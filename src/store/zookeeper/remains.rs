@@ -20,7 +20,7 @@ use crate::lock::last::Entry;
 use crate::lock::lease::Revoked;
 use crate::lock::token::Token;
 use crate::store::net::unwritten::Unwritten;
-use crate::store::{Fault, FaultKind, Parked, Release, ReleaseReply};
+use crate::store::{Fault, Parked, Release, ReleaseReply};
 use crate::text::duration;
 
 /// The lock or the success that is to stay, or both.
@@ -131,11 +131,7 @@ impl Keeper {
             let create = Operation::Create(mark.clone(), Vec::new(), Kind::Persistent);
             wire.queue(&Request::Multi(vec![create]))
         });
-        let mut parts: Vec<Operation> = place
-            .own
-            .iter()
-            .map(|name| Operation::Delete(self.path.child(name), ANY_VERSION))
-            .collect();
+        let mut parts = self.path.deletions(&place.own);
         if let Some(parked) = &left.parked {
             let mut data = vec![Vec::new(); place.own.len()];
             if let (Some(last), 1..) = (data.last_mut(), place.index) {
@@ -182,15 +178,8 @@ impl Keeper {
 /// Returns the reply to a release of which nothing could stay.
 fn without(given_back: ReleaseReply, why: &Fault, is_repeated: bool) -> ReleaseReply {
     match given_back {
-        ReleaseReply::Released => {
-            let why = &why.why;
-            let why = format!("the lock is gone, and nothing could be left: {why}");
-            ReleaseReply::Gone(Fault::new(FaultKind::Unavailable, why))
-        }
-        ReleaseReply::NotOurs(_) if is_repeated => {
-            let why = "the answer to the release was lost, and the lock is gone";
-            ReleaseReply::Gone(Fault::new(FaultKind::Unknown, why))
-        }
+        ReleaseReply::Released => ReleaseReply::without(why),
+        ReleaseReply::NotOurs(_) if is_repeated => ReleaseReply::unheard(),
         other => other,
     }
 }
