@@ -37,8 +37,8 @@ pub struct NodeArgs {
     /// ZooKeeper ensemble, with TLS zookeepers://. postgresql://[user[:password]@]host,host[/db] is
     /// ShedLock's table in PostgreSQL, with TLS ?sslmode=verify-full.
     /// mysql://[user[:password]@]host,host/db is the same in MySQL or MariaDB, with TLS
-    /// ?ssl-mode=VERIFY_IDENTITY. local is flock on this machine, local:/dir another directory for it, local:/dir?shared one for several users who
-    /// trust each other.
+    /// ?ssl-mode=VERIFY_IDENTITY. local is flock on this machine, local:/dir another directory for
+    /// it, local:/dir?shared one for several users who trust each other.
     /// Repeated or separated by commas: a majority of 2 to 9 independent servers holds the lock
     /// (Redlock). ps shows a password in a URL: prefer RLOCK_PASSWORD, REDISCLI_AUTH or
     /// --password-file.

@@ -82,6 +82,22 @@ impl Types {
     }
 }
 
+/// Returns the statements that make the table `own`, and give `user` rights to it. `time`: the type of a
+/// time. `end`: what stands behind the columns.
+pub(super) fn creation(
+    own: &str,
+    columns: &[String; 4],
+    time: &str,
+    end: &str,
+    user: &str,
+) -> String {
+    let [name, until, at, by] = columns;
+    format!(
+        "CREATE TABLE IF NOT EXISTS {own}({name} VARCHAR(64) NOT NULL, {until} {time} NOT NULL, {at} {time} NOT NULL, \
+         {by} VARCHAR(255) NOT NULL, PRIMARY KEY ({name})){end}; GRANT SELECT, INSERT, UPDATE ON {own} TO {user};"
+    )
+}
+
 /// The fault of a table in which a name may have two rows.
 pub(super) fn has_two_rows(table: &Table) -> Fault {
     let shown = table.table_name();

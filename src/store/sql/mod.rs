@@ -79,7 +79,7 @@ const LONGEST_WITH_RECORD: usize = LONGEST_NAME - "rlock once ".len();
 
 /// Whether rows of this name are records of locks, as what is in them tells too.
 fn is_reserved(text: &str) -> bool {
-    [RecordKind::Last, RecordKind::Once]
+    RecordKind::ALL
         .iter()
         .any(|kind| text.starts_with(kind.prefix()))
 }

@@ -243,6 +243,8 @@ pub(super) enum RecordKind {
 }
 
 impl RecordKind {
+    pub(super) const ALL: [Self; 2] = [Self::Last, Self::Once];
+
     /// Returns the text before the lock's name in the row's, and before the token in `locked_by`.
     pub(super) fn prefix(self) -> &'static str {
         match self {

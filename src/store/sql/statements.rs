@@ -156,8 +156,7 @@ impl Table {
             dialect.after(ttl),
             dialect.quoted(value),
         );
-        let [last, once] = [RecordKind::Last, RecordKind::Once]
-            .map(|kind| format!("{by} LIKE '{}%'", kind.prefix()));
+        let [last, once] = RecordKind::ALL.map(|kind| format!("{by} LIKE '{}%'", kind.prefix()));
         let condition = format!(
             "{} AND {at} < {LAST_YEAR} AND NOT ({last} OR {once}) AND {}",
             self.is_free(),
@@ -329,8 +328,7 @@ impl Table {
 
     /// Shows the lock and its record.
     pub(super) fn look(&self, key: &str) -> Message {
-        let records =
-            [RecordKind::Last, RecordKind::Once].map(|kind| format!("{}{key}", kind.prefix()));
+        let records = RecordKind::ALL.map(|kind| format!("{}{key}", kind.prefix()));
         let shown = self.shown(&[key, &records[0], &records[1]]);
         self.message(false, &[shown], 0)
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::address::{Form, SqlAddress};
+use super::columns::creation;
 use super::dialect::{Dialect, Working};
 use super::examine::{Facts, off};
 use super::session::{Begun, Greeting, Reply, SqlAccess, Statement, is_no_writer, number, strange};
@@ -76,21 +77,18 @@ impl Dialect for MySql {
     }
 
     fn rights(&self, address: &SqlAddress) -> Rights {
-        let [name, until, at, by] = &address.columns;
         let quoted = |text: &str| format!("`{}`", text.replace('`', "``"));
-        let table = match (&address.database, address.table.contains('.')) {
+        let own = match (&address.database, address.table.contains('.')) {
             (Some(database), false) => format!("{}.{}", quoted(database), address.table),
             _ => address.table.clone(),
         };
-        // Names that differ in the case of a letter are two names, as in other stores.
-        let create = format!(
-            "CREATE TABLE IF NOT EXISTS {table}({name} VARCHAR(64) NOT NULL, {until} DATETIME(3) NOT NULL, {at} DATETIME(3) NOT NULL, \
-             {by} VARCHAR(255) NOT NULL, PRIMARY KEY ({name})) ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;"
-        );
         let user = address.user.as_deref().unwrap_or("rlock");
         let user = user.replace('\\', r"\\").replace('\'', "''");
+        let user = format!("'{user}'@'%'");
+        // Names that differ in the case of a letter are two names, as in other stores.
+        let end = " ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
         Rights {
-            line: format!("{create} GRANT SELECT, INSERT, UPDATE ON {table} TO '{user}'@'%';"),
+            line: creation(&own, &address.columns, "DATETIME(3)", end, &user),
             note: "for mysql, as a user who may grant them".to_owned(),
         }
     }
@@ -111,9 +109,9 @@ impl Dialect for MySql {
     }
 
     /// Sets the session up: each statement is a transaction, and stores what a column has room for. The
-    /// server gives up waiting for the lock of a row before we give up waiting for the server. Then it tells of the server its time, the
-    /// number of the session, and whether it takes writes; and of the table its engine, its columns
-    /// and its keys.
+    /// server gives up waiting for the lock of a row before we give up waiting for the server. Then it
+    /// tells of the server its time, the number of the session, and whether it takes writes; and of the
+    /// table its engine, its columns and its keys.
     fn greeting(&self, table: &Table) -> String {
         let zone = table.zone().map_or_else(String::new, |zone| {
             format!(", time_zone = {}", self.quoted(zone))

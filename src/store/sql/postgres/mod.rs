@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use self::columns::FOLDS;
 use super::address::{Form, SqlAddress};
+use super::columns::creation;
 use super::dialect::{Dialect, Working};
 use super::examine::{Facts, off};
 use super::session::{Begun, Greeting, Reply, SqlAccess, is_no_writer, number, strange};
@@ -59,18 +60,12 @@ impl Dialect for Postgres {
     }
 
     fn rights(&self, address: &SqlAddress) -> Rights {
-        let table = &address.table;
-        let [name, until, at, by] = &address.columns;
-        let create = format!(
-            "CREATE TABLE IF NOT EXISTS {table}({name} VARCHAR(64) NOT NULL, {until} TIMESTAMP NOT NULL, {at} TIMESTAMP NOT NULL, \
-             {by} VARCHAR(255) NOT NULL, PRIMARY KEY ({name}));"
-        );
         let user = match &address.user {
             Some(user) => format!("\"{}\"", user.replace('"', "\"\"")),
             None => "rlock".to_owned(),
         };
         Rights {
-            line: format!("{create} GRANT SELECT, INSERT, UPDATE ON {table} TO {user};"),
+            line: creation(&address.table, &address.columns, "TIMESTAMP", "", &user),
             note: "for psql, as the table's owner".to_owned(),
         }
     }
