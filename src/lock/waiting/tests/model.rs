@@ -344,9 +344,17 @@ impl Model {
             {
                 (retry / 2, retry)
             }
-            Err(Reason::Blocked(Blocked::Busy(_))) if !is_heard => (ms(100), ms(250)),
+            // One that is not known to be the first pauses for up to a tenth of its wait.
+            Err(Reason::Blocked(Blocked::Busy(_))) if !is_heard => {
+                let waited = self.now.since(self.begin);
+                (ms(100), ms(250).max((waited / 10).min(ms(10_000))))
+            }
+            // The first waiter looks for the others, whose ranks a later attempt may have told.
             Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.is_foreign() => {
-                (ms(100), ms(250))
+                match self.waiting.rank {
+                    Some(0) => (ms(100), ms(250)),
+                    _ => (ms(10_000), ms(10_000)),
+                }
             }
             Err(Reason::Blocked(Blocked::Busy(blocker))) if blocker.occupant().is_none() => {
                 (ms(501), ms(701))
