@@ -15,7 +15,7 @@ use testkit::measure::contender::{Contender, Times, measure};
 use testkit::measure::locker::{Locker, OnEtcd, OnPostgres, OnZooKeeper, etcd_is_there};
 use testkit::program::clean;
 use testkit::zookeeper::{curator, has_zookeeper, kazoo};
-use testkit::{Postgres, ZooKeeper};
+use testkit::{Database as _, Postgres, ZooKeeper};
 
 const WARM_UP: usize = 5;
 const ROUNDS: usize = 50;

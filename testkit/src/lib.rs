@@ -2,7 +2,8 @@
 //! part of rlock and is not published.
 //!
 //! * Real parts that a test starts and that end with it: [`Server`], [`Nodes`], [`Watched`],
-//!   [`Cluster`], [`Etcd`], [`MariaDb`], [`Postgres`], [`PgBouncer`], [`Proxy`], [`Alias`], [`Session`], [`Rlock`], [`Client`].
+//!   [`Cluster`], [`Etcd`], [`MariaDb`], [`Postgres`], [`PgBouncer`], [`Proxy`], [`Alias`],
+//!   [`Session`], [`Rlock`], [`Client`].
 //! * Views from outside: [`processes`], [`witness`], [`measure`].
 //! * Simulated parts: [`stream::Scripted`] is a server in memory and in virtual time,
 //!   [`Server::set_clock`] a wrong clock.
@@ -26,6 +27,7 @@
 mod certificates;
 mod client;
 mod cluster;
+mod database;
 mod etcd;
 pub mod measure;
 mod mysql;
@@ -53,6 +55,7 @@ pub mod zookeeper;
 pub use certificates::Certificates;
 pub use client::Client;
 pub use cluster::{Cluster, Move};
+pub use database::Database;
 pub use etcd::Etcd;
 pub use mysql::MariaDb;
 pub use nodes::Nodes;

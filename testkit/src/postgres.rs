@@ -1,20 +1,21 @@
-//! A PostgreSQL of a test's own, with ShedLock's table. A plain user runs it: the server refuses root.
+//! A PostgreSQL of a test's own, with ShedLock's table, and a pooler before it.
 
-use std::io::Write;
+use std::cell::RefCell;
+use std::fs::Permissions;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::{Child, Command};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use crate::database::{FreshData, Instance, missing};
 use crate::plain_user::{as_user, directory, give, run};
+use crate::processes::{self, signal};
 use crate::program::clean;
-use crate::server::{shifted_clock, write_offset};
-use crate::{Certificates, Port, eventually, processes, skipped};
+use crate::{Certificates, Database, Port, eventually};
 
 /// The directory of Debian's binaries, of which the highest version is taken.
 const BINARIES: &str = "/usr/lib/postgresql";
@@ -28,16 +29,9 @@ pub const TABLE: &str = "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_u
 
 /// A server that runs until the drop.
 pub struct Postgres {
-    dir: TempDir,
-    port: Port,
-    options: Vec<String>,
-    process: Option<Child>,
+    own: Instance,
     /// Children that were stopped with it.
-    stopped: std::cell::RefCell<Vec<i32>>,
-    /// The data that it began with, for those that come after it.
-    fresh: Option<Arc<TempDir>>,
-    /// The directory of a clock that can be set, and the variables that make the server go by it.
-    clock: Option<(TempDir, Vec<(&'static str, String)>)>,
+    stopped: RefCell<Vec<i32>>,
 }
 
 /// Returns the directory of the binaries, if PostgreSQL is installed. With `TEST_INTEROP=required` a
@@ -47,298 +41,152 @@ pub fn binaries() -> Option<PathBuf> {
     let bins = found.flatten().map(|version| version.path().join("bin"));
     let bin = bins.filter(|bin| bin.join("initdb").exists()).max();
     if bin.is_none() {
-        assert!(
-            std::env::var_os("TEST_INTEROP").is_none_or(|value| value != "required"),
-            "PostgreSQL is needed"
-        );
-        skipped("PostgreSQL is not installed (Debian's postgresql-15)");
+        missing("PostgreSQL", "postgresql-15");
     }
     bin
 }
 
-/// Returns the data of a server that has never run, made once for all servers that there are.
-fn fresh_data(bin: &Path) -> Arc<TempDir> {
-    static FRESH: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
-    let mut fresh = FRESH.lock().unwrap_or_else(PoisonError::into_inner);
-    fresh.upgrade().unwrap_or_else(|| {
-        let dir = directory();
-        let data = dir.path().join("data");
-        run(as_user(&bin.join("initdb"))
-            .args([
-                "-A",
-                "trust",
-                "-U",
-                "postgres",
-                "--no-sync",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-D",
-            ])
-            .arg(&data));
-        let dir = Arc::new(dir);
-        *fresh = Arc::downgrade(&dir);
-        dir
-    })
-}
+static FRESH: FreshData = FreshData::new();
 
 impl Postgres {
-    /// Starts a server; `None` where PostgreSQL is not installed, which is printed.
-    pub fn start() -> Option<Self> {
-        Self::start_with(&[])
-    }
-
-    /// The same with these settings, as `name=value`.
-    pub fn start_with(settings: &[&str]) -> Option<Self> {
-        let bin = binaries()?;
-        let server = Self::with_data(&bin, settings);
-        Some(server.started())
-    }
-
-    /// The same with a clock that [`Self::set_clock`] sets.
+    /// Starts one with a clock that [`Database::set_clock`] sets; `None` where none is installed.
     pub fn start_with_clock() -> Option<Self> {
-        let bin = binaries()?;
-        let mut server = Self::with_data(&bin, &[]);
-        let (dir, variables) = shifted_clock(0);
-        give(dir.path());
-        server.clock = Some((dir, variables));
-        Some(server.started())
+        let own = Self::prepared(&[])?.with_clock();
+        Some(Self::of(own).started())
     }
 
-    /// The same with TLS.
+    /// The same with TLS, and the machine's clock.
     pub fn tls(certificates: &Certificates) -> Option<Self> {
-        let bin = binaries()?;
-        let server = Self::with_data(&bin, &["ssl=on"]);
+        let own = Self::prepared(&["ssl=on"])?;
         for (from, to) in [("server.pem", "server.crt"), ("server.key", "server.key")] {
-            let to = server.data().join(to);
+            let to = own.data().join(to);
             std::fs::copy(certificates.file(from), &to).expect("a certificate");
-            std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-                .expect("a mode");
+            std::fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("a mode");
             give(&to);
         }
-        Some(server.started())
+        Some(Self::of(own).started())
     }
 
     /// Starts a standby of `primary`, with these settings.
     pub fn standby(primary: &Self, settings: &[&str]) -> Self {
         let bin = binaries().expect("it runs already");
-        let server = Self::prepared(settings);
+        let own = Instance::new(settings);
         run(as_user(&bin.join("pg_basebackup"))
-            .args([
-                "-R",
-                "-X",
-                "stream",
-                "--checkpoint=fast",
-                "-U",
-                "postgres",
-                "-h",
-            ])
-            .arg(primary.dir.path())
-            .args(["-p", &primary.port.number().to_string(), "-D"])
-            .arg(server.data()));
-        let mut server = server;
+            .args(["-R", "-X", "stream", "--checkpoint=fast"])
+            .args(["-U", "postgres", "-h"])
+            .arg(primary.socket())
+            .args(["-p", &primary.port().to_string(), "-D"])
+            .arg(own.data()));
+        let mut server = Self::of(own);
         server.come_back();
         server
     }
 
-    fn with_data(bin: &Path, settings: &[&str]) -> Self {
-        let fresh = fresh_data(bin);
-        let mut server = Self::prepared(settings);
-        run(as_user(Path::new("/bin/cp"))
-            .arg("-a")
-            .arg(fresh.path().join("data"))
-            .arg(server.data()));
-        server.fresh = Some(fresh);
-        server
+    fn prepared(settings: &[&str]) -> Option<Instance> {
+        let bin = binaries()?;
+        let fresh = FRESH.get(|data| {
+            run(as_user(&bin.join("initdb"))
+                .args(["-A", "trust", "-U", "postgres", "--no-sync"])
+                .args(["-E", "UTF8", "--locale=C", "-D"])
+                .arg(data));
+        });
+        Some(Instance::with_data(fresh, settings))
     }
 
-    fn prepared(settings: &[&str]) -> Self {
+    fn of(own: Instance) -> Self {
         Self {
-            dir: directory(),
-            port: Port::reserve().expect("a port"),
-            options: settings.iter().map(|&setting| setting.to_owned()).collect(),
-            process: None,
-            stopped: std::cell::RefCell::default(),
-            fresh: None,
-            clock: None,
+            own,
+            stopped: RefCell::default(),
         }
     }
 
     fn started(mut self) -> Self {
         self.come_back();
-        self.sql_in("postgres", "CREATE ROLE rlock LOGIN");
-        self.sql_in("postgres", "CREATE DATABASE rlock");
-        self.sql_in(
-            "rlock",
-            &format!("{TABLE} GRANT SELECT, INSERT, UPDATE ON shedlock TO rlock"),
-        );
-        self
-    }
-
-    fn data(&self) -> PathBuf {
-        self.dir.path().join("data")
-    }
-
-    /// Starts it again, and waits until it answers.
-    pub fn come_back(&mut self) {
-        let bin = binaries().expect("it ran already");
-        let port = self.port.number().to_string();
-        // What a killed server leaves names a process that may live again.
-        for left in [
-            self.data().join("postmaster.pid"),
-            self.dir.path().join(format!(".s.PGSQL.{port}.lock")),
+        let table = format!("{TABLE} GRANT SELECT, INSERT, UPDATE ON shedlock TO rlock");
+        for (database, statement) in [
+            ("postgres", "CREATE ROLE rlock LOGIN"),
+            ("postgres", "CREATE DATABASE rlock"),
+            ("rlock", &table),
         ] {
-            let _ = std::fs::remove_file(left);
+            self.tried(database, statement).expect("a table");
         }
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.path().join("log"))
-            .expect("a log");
-        let mut command = as_user(&bin.join("postgres"));
-        command
-            .arg("-D")
-            .arg(self.data())
-            .args(["-p", &port, "-k"])
-            .arg(self.dir.path())
-            .args([
-                "-c",
-                "listen_addresses=127.0.0.1",
-                "-c",
-                "shared_buffers=16MB",
-            ]);
-        for option in &self.options {
-            command.args(["-c", option]);
-        }
-        if let Some((_, variables)) = &self.clock {
-            command.envs(variables.iter().cloned());
-        }
-        let process = command.stdout(Stdio::null()).stderr(log).spawn();
-        self.process = Some(process.expect("a server"));
-        eventually("PostgreSQL answers", || {
-            self.tried("postgres", "SELECT 1").is_ok()
-        });
-    }
-
-    /// Returns the address for rlock.
-    pub fn url(&self) -> String {
-        format!("postgresql://rlock@{}/rlock", self.host())
-    }
-
-    /// Returns host and port.
-    pub fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port.number())
+        self
     }
 
     /// Returns the directory of its socket.
     pub fn socket(&self) -> &Path {
-        self.dir.path()
+        self.own.dir.path()
     }
 
     /// Returns its port.
     pub fn port(&self) -> u16 {
-        self.port.number()
+        self.own.port.number()
     }
 
-    /// Returns what psql prints as the superuser, in the database of the locks.
-    pub fn sql(&self, statements: &str) -> String {
-        self.sql_in("rlock", statements)
+    /// Makes a standby the primary.
+    pub fn promote(&self) {
+        self.sql("SELECT pg_promote()");
+    }
+}
+
+impl Database for Postgres {
+    const SCHEME: &'static str = "postgresql";
+    const NOW: &'static str = "timezone('utc', now())";
+    const CLOCK: &'static str = "SELECT round(extract(epoch from clock_timestamp()))::bigint";
+    const WAITERS: &'static str =
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    const SESSIONS: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock'";
+    const TWO_SESSIONS: &'static str = "ALTER ROLE rlock CONNECTION LIMIT 2";
+
+    fn start_with(settings: &[&str]) -> Option<Self> {
+        Some(Self::of(Self::prepared(settings)?).started())
     }
 
-    fn sql_in(&self, database: &str, statements: &str) -> String {
-        match self.tried(database, statements) {
-            Ok(told) => told,
-            Err(why) => panic!("{statements}: {why}"),
-        }
-    }
-
-    /// Returns psql as the superuser, in the database of the locks. It reads statements from its
-    /// input.
-    pub fn client(&self) -> Command {
-        self.client_in("rlock")
+    fn instance(&self) -> &Instance {
+        &self.own
     }
 
     fn client_in(&self, database: &str) -> Command {
         let mut command = clean("psql");
         command
-            .args([
-                "-X",
-                "-q",
-                "-A",
-                "-t",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-U",
-                "postgres",
-                "-h",
-            ])
-            .arg(self.dir.path())
-            .args(["-p", &self.port.number().to_string(), "-d", database])
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"])
+            .args(["-U", "postgres", "-h"])
+            .arg(self.socket())
+            .args(["-p", &self.port().to_string(), "-d", database])
             .env("PGCONNECT_TIMEOUT", "2");
         command
     }
 
-    fn tried(&self, database: &str, statements: &str) -> Result<String, String> {
-        let mut psql = self
-            .client_in(database)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("psql");
-        let mut input = psql.stdin.take().expect("its input");
-        // A server that cannot be reached ends psql before it has read.
-        let _ = input.write_all(statements.as_bytes());
-        drop(input);
-        let output = psql.wait_with_output().expect("psql");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        if output.status.success() {
-            Ok(text(&output.stdout))
-        } else {
-            Err(text(&output.stderr))
-        }
-    }
-
-    /// Returns `locked_by` of a lock, if its end has not come.
-    pub fn holder(&self, key: &str) -> Option<String> {
-        let told = self.sql(&format!(
-            "SELECT locked_by FROM shedlock WHERE name = '{key}' AND lock_until > timezone('utc', now())"
-        ));
-        Some(told).filter(|told| !told.is_empty())
-    }
-
-    fn pid(&self) -> Pid {
-        let process = self.process.as_ref().expect("a server that runs");
-        Pid::from_raw(process.id().cast_signed())
+    fn occupies(name: &str) -> String {
+        format!(
+            "INSERT INTO shedlock VALUES('{name}', timezone('utc', now()) + interval '1 hour', timezone('utc', now()), 'host1') \
+             ON CONFLICT (name) DO UPDATE SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = 'host1'"
+        )
     }
 
     /// Stops the server with all its processes.
-    pub fn freeze(&self) {
-        kill(self.pid(), Signal::SIGSTOP).expect("a signal");
-        let children = processes::children(self.pid().as_raw());
+    fn freeze(&self) {
+        signal(self.own.pid(), Signal::SIGSTOP);
+        let children = processes::children(self.own.pid());
         for &child in &children {
             let _ = kill(Pid::from_raw(child), Signal::SIGSTOP);
         }
         self.stopped.borrow_mut().extend(children);
     }
 
-    /// Continues it.
-    pub fn thaw(&self) {
+    fn thaw(&self) {
         for child in self.stopped.take() {
             let _ = kill(Pid::from_raw(child), Signal::SIGCONT);
         }
-        kill(self.pid(), Signal::SIGCONT).expect("a signal");
+        signal(self.own.pid(), Signal::SIGCONT);
     }
 
-    /// Kills it, as a crash does. Its data stay.
-    pub fn kill(&mut self) {
-        let Some(process) = self.process.as_mut() else {
+    fn kill(&mut self) {
+        if self.own.process.is_none() {
             return;
-        };
-        let children = processes::children(process.id().cast_signed());
-        process.kill().expect("a server to kill");
-        process.wait().expect("its end");
-        self.process = None;
+        }
+        let children = processes::children(self.own.pid());
+        self.own.kill();
         for child in self.stopped.take().into_iter().chain(children.clone()) {
             let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
         }
@@ -348,23 +196,31 @@ impl Postgres {
         });
     }
 
-    /// Sets its clock so many seconds ahead of the machine's.
-    pub fn set_clock(&self, seconds: i64) {
-        let (dir, _) = self.clock.as_ref().expect("a clock that can be set");
-        write_offset(dir.path(), seconds);
-        let unix = "SELECT round(extract(epoch from clock_timestamp()))::bigint";
-        eventually("the clock is set", || {
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .expect("a time");
-            let off = self.sql(unix).parse::<i64>().expect("a time") - now.as_secs().cast_signed();
-            (off - seconds).abs() <= 1
+    fn come_back(&mut self) {
+        let bin = binaries().expect("it ran already");
+        let port = self.port().to_string();
+        // What a killed server leaves names a process that may live again.
+        for left in [
+            self.own.data().join("postmaster.pid"),
+            self.socket().join(format!(".s.PGSQL.{port}.lock")),
+        ] {
+            let _ = std::fs::remove_file(left);
+        }
+        let mut command = as_user(&bin.join("postgres"));
+        command
+            .arg("-D")
+            .arg(self.own.data())
+            .args(["-p", &port, "-k"])
+            .arg(self.socket())
+            .args(["-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "shared_buffers=16MB"]);
+        for option in &self.own.options {
+            command.args(["-c", option]);
+        }
+        self.own.spawn(command);
+        eventually("PostgreSQL answers", || {
+            self.tried("postgres", "SELECT 1").is_ok()
         });
-    }
-
-    /// Makes a standby the primary.
-    pub fn promote(&self) {
-        self.sql("SELECT pg_promote()");
     }
 }
 
@@ -386,11 +242,7 @@ impl PgBouncer {
     /// is printed.
     pub fn before(server: &Postgres, sessions: usize) -> Option<Self> {
         if !Path::new(PGBOUNCER).exists() {
-            assert!(
-                std::env::var_os("TEST_INTEROP").is_none_or(|value| value != "required"),
-                "PgBouncer is needed"
-            );
-            skipped("PgBouncer is not installed (Debian's pgbouncer)");
+            missing("PgBouncer", "pgbouncer");
             return None;
         }
         let (dir, port) = (directory(), Port::reserve().expect("a port"));

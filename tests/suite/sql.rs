@@ -8,10 +8,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::support::{Database, Rlock, Server, eventually, rlock, rlock_words, signal};
 use nix::sys::signal::Signal;
-use testkit::store_suite::Database;
-
-use crate::support::{Rlock, eventually, rlock, rlock_words, signal};
 
 /// Makes a `#[test]` of each test on a server of its own.
 macro_rules! database_suite {
@@ -24,9 +22,13 @@ macro_rules! database_suite {
             a_waiter_that_is_killed_or_gives_up_is_passed_over
             a_lock_stays_for_its_time_and_a_success_is_not_repeated
             a_script_keeps_a_lock_by_its_token
+            a_lock_is_broken_within_seconds_and_its_record_says_by_whom
+            hostile_names_are_names_and_inspect_lists_them
             a_name_may_have_all_the_room_there_is
             a_server_that_dies_and_is_back_in_time_costs_no_command
             without_a_server_the_command_is_dead_before_its_lease_ends
+            a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock
+            a_waiter_without_a_second_session_asks_again_and_again
             a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back
             a_row_that_was_taken_away_ends_its_command_at_once
             a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_is_still_free
@@ -78,6 +80,9 @@ impl Clock {
 
 /// A server that has clients of ShedLock.
 pub(crate) trait ShedLocked: Database {
+    /// The error of a request that has waited for a row.
+    const LOCKED: &'static str;
+
     /// Takes the lock `job` as ShedLock does, for a minute. Returns whether it has it.
     fn locks(&self, clock: Clock) -> bool;
 
@@ -134,6 +139,16 @@ impl Transaction {
         drop(input);
         client.wait().expect("its end");
     }
+}
+
+/// Makes the table, and grants the rights to it, as `told` by `rlock doctor --acl`.
+pub(crate) fn make_table<D: Database>(server: &D, told: &str) {
+    let lines = told.lines();
+    let line = lines
+        .filter_map(|line| line.split_once("CREATE TABLE"))
+        .map(|(_, rest)| format!("CREATE TABLE{rest}"))
+        .next();
+    server.sql(&line.unwrap_or_else(|| panic!("{told}")));
 }
 
 /// Returns the names and the fences that commands have written.
@@ -366,4 +381,144 @@ pub(crate) fn a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_
     assert!(begin.elapsed() < Duration::from_secs(60));
     drop(held.stdin.take());
     held.finish().code(0).silent();
+}
+
+pub(crate) fn a_lock_is_broken_within_seconds_and_its_record_says_by_whom<D: ShedLocked>(
+    server: D,
+) {
+    let held = job(&server)
+        .args(["--ttl", "5m"])
+        .hold("echo ready; sleep 60");
+    let broken = rlock_words(["break", "--yes", "--reason", "it hung", "job"]);
+    broken.node(&server.url()).finish().code(0);
+    // It looks each second, and renews once in 100 s.
+    let lost = held.finish().code(79).within(Duration::from_secs(40));
+    lost.mentions(&["broke the lock: it hung"]);
+    let seen = rlock_words(["inspect", "job"])
+        .node(&server.url())
+        .finish()
+        .code(1);
+    assert!(
+        seen.stdout.join("\n").contains("broken by tester@"),
+        "{:?}",
+        seen.stdout
+    );
+}
+
+pub(crate) fn hostile_names_are_names_and_inspect_lists_them<D: ShedLocked>(server: D) {
+    let run = |key: &str| rlock(key).node(&server.url());
+    let names = [
+        "app/it's \\ 100%",
+        "app/`\"; DROP TABLE shedlock; -- ",
+        "app/🔒\u{301}",
+    ];
+    let _held: Vec<_> = names.iter().map(|name| run(name).hold(HOLD)).collect();
+    for name in names {
+        run(name).args(["-n"]).sh("true").code(75);
+    }
+    run("app/done").sh("exit 3").code(3);
+    assert!(server.sql("SELECT COUNT(*) FROM shedlock WHERE name LIKE 'rlock last %'") == "1");
+    let listed = rlock_words(["inspect", "--prefix", "app/"]).node(&server.url());
+    let listed = listed.finish().code(0).stdout.join("\n");
+    assert!(
+        listed.contains("it's \\ 100%")
+            && listed.contains("DROP TABLE")
+            && !listed.contains("rlock last"),
+        "{listed}"
+    );
+    let seen = rlock_words(["inspect", "app/done"]).node(&server.url());
+    let seen = seen.finish().code(1).stdout.join("\n");
+    assert!(seen.contains("exit 3"), "{seen}");
+}
+
+pub(crate) fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock<
+    D: ShedLocked,
+>(
+    server: D,
+) {
+    job(&server).sh("true").code(0);
+    let blocking = Transaction::begin(&server);
+    let patient = ["-n", "--ttl", "1m", "--node-timeout", "3s"];
+    let refused = job(&server).args(patient).sh("true").code(69);
+    refused.mentions(&[D::LOCKED]);
+    blocking.end();
+    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
+    let blocking = Transaction::begin(&server);
+    held.finish().code(79).within(SOON);
+    blocking.end();
+    job(&server).sh("true").code(0);
+}
+
+pub(crate) fn a_waiter_without_a_second_session_asks_again_and_again<D: ShedLocked>(server: D) {
+    server.sql(D::TWO_SESSIONS);
+    let mut held = job(&server).hold(HOLD);
+    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+    eventually("both have a session", || server.sql(D::SESSIONS) == "2");
+    wait_for_waiters(&server, 0);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+/// An address of each kind at which no server listens.
+const NOWHERE: [&str; 2] = [
+    "mysql://rlock@127.0.0.1:1/rlock",
+    "postgresql://rlock@127.0.0.1:1/rlock",
+];
+
+#[test]
+fn what_a_table_cannot_do_is_refused_before_the_server_is_asked() {
+    for nowhere in NOWHERE {
+        for (words, why) in [
+            (
+                &["--shared"][..],
+                "--shared is not for databases: a row of ShedLock's table has one holder",
+            ),
+            (&["--slots", "2"], "--slots is not for databases: a row"),
+            (
+                &["--supersede"],
+                "--supersede is not for databases: their lines only tell who is first",
+            ),
+            (
+                &["--wait-replicas", "1"],
+                "replication is the database's own setting",
+            ),
+            (&["--fsync"], "replication is the database's own setting"),
+            (
+                &["--restart-guard", "1m"],
+                "a database keeps its locks over a restart",
+            ),
+            (&["--as", "redisson"], "--as redisson is for Redis"),
+            (&["--node", "redis://127.0.0.1:1"], "is one node"),
+        ] {
+            let refused = rlock("job").node(nowhere).args(words).sh("true").code(64);
+            refused.said(&[why]);
+        }
+        let long = "x".repeat(65);
+        let refused = rlock(&long).node(nowhere).sh("true").code(64);
+        refused.said(&["has 65 characters with its prefix; in a database it has at most 64"]);
+        let refused = rlock(&long[..54])
+            .node(nowhere)
+            .args(["--once", "1h"])
+            .sh("true")
+            .code(64);
+        refused.said(&["with --once it has at most 53"]);
+        rlock("rlock once job").node(nowhere).sh("true").code(64);
+    }
+}
+
+#[test]
+fn another_server_at_the_address_is_no_database() {
+    let server = Server::tcp(&[]);
+    for scheme in ["mysql", "postgresql"] {
+        let url = server.tcp_url().replace("redis", scheme);
+        let url = format!("{}/x", url.replace("://", "://rlock@"));
+        let refused = rlock("job").node(&url).args(["-n"]).sh("true");
+        assert!(
+            !refused.exited_with(0) && !refused.exited_with(75),
+            "{}",
+            refused.stderr
+        );
+        refused.said(&["rlock: job: "]);
+    }
 }

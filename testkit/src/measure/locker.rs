@@ -10,7 +10,7 @@ use rlock::store::redis::names::{Derived, Names};
 
 use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};
-use crate::{Port, Postgres, Server, ZooKeeper, until};
+use crate::{Database, Port, Postgres, Server, ZooKeeper, until};
 
 /// Key of the lock.
 pub const KEY: &str = "queue";
@@ -341,8 +341,7 @@ impl Locker for OnPostgres {
     }
 
     fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
-        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        Ok(self.server.sql(waiting) == number.to_string())
+        Ok(self.server.sql(Postgres::WAITERS) == number.to_string())
     }
 }
 

@@ -32,7 +32,7 @@ pub use etcd::EtcdWorld;
 pub use local::Local;
 pub use memory::Memory;
 pub use redis::{Cluster, Redis, Sentinel};
-pub use sql::{Database, MariaDbWorld, PostgresWorld};
+pub use sql::{MariaDbWorld, PostgresWorld};
 pub use wire::Wire;
 pub use zookeeper::ZooKeeper;
 

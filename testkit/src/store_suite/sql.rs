@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::process::Command;
 use std::time::Duration;
 
 use rlock::lock::key::Key;
@@ -12,155 +11,30 @@ use rlock::store::sql::SqlStore;
 use rlock::store::sql::session::{SqlAccess, dial};
 
 use super::{Ability, Data, Wire, World};
-use crate::{MariaDb, Postgres, Shared};
+use crate::{Database, MariaDb, Postgres, Shared};
 
-/// A server with the table.
-pub trait Database: Sized + 'static {
-    /// Starts one; `None` where it is not installed.
-    fn start() -> Option<Self>;
+/// A server that the scenarios share.
+pub struct SqlWorld<D>(RefCell<D>);
 
-    /// Returns the one that the scenarios share.
+/// A database, of which the scenarios share one.
+pub trait SharedDatabase: Database {
+    /// Returns it.
     fn shared() -> &'static Shared<Option<SqlWorld<Self>>>;
-
-    /// Returns the address for rlock.
-    fn url(&self) -> String;
-
-    /// Returns what the database's client prints of statements, as the superuser.
-    fn sql(&self, statements: &str) -> String;
-
-    /// Returns the database's client as the superuser. It reads statements from its input.
-    fn client(&self) -> Command;
-
-    /// Returns `locked_by` of a lock, if its end has not come.
-    fn holder(&self, key: &str) -> Option<String>;
-
-    /// The statement that counts the waiters in line.
-    const WAITERS: &'static str;
-
-    /// Returns the statement with which ShedLock takes the lock for an hour.
-    fn occupies(name: &str) -> String;
-
-    /// Stops it.
-    fn freeze(&self);
-
-    /// Continues it.
-    fn thaw(&self);
-
-    /// Kills it, as a crash does.
-    fn kill(&mut self);
-
-    /// Starts it again.
-    fn come_back(&mut self);
 }
 
-impl Database for Postgres {
-    const WAITERS: &'static str =
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-
-    fn start() -> Option<Self> {
-        Self::start()
-    }
-
+impl SharedDatabase for Postgres {
     fn shared() -> &'static Shared<Option<SqlWorld<Self>>> {
         static SHARED: Shared<Option<PostgresWorld>> = Shared::new();
         &SHARED
     }
-
-    fn url(&self) -> String {
-        self.url()
-    }
-
-    fn sql(&self, statements: &str) -> String {
-        self.sql(statements)
-    }
-
-    fn client(&self) -> Command {
-        self.client()
-    }
-
-    fn holder(&self, key: &str) -> Option<String> {
-        self.holder(key)
-    }
-
-    fn occupies(name: &str) -> String {
-        format!(
-            "INSERT INTO shedlock VALUES('{name}', timezone('utc', now()) + interval '1 hour', timezone('utc', now()), 'host1') \
-             ON CONFLICT (name) DO UPDATE SET lock_until = EXCLUDED.lock_until, locked_at = EXCLUDED.locked_at, locked_by = 'host1'"
-        )
-    }
-
-    fn freeze(&self) {
-        self.freeze();
-    }
-
-    fn thaw(&self) {
-        self.thaw();
-    }
-
-    fn kill(&mut self) {
-        self.kill();
-    }
-
-    fn come_back(&mut self) {
-        self.come_back();
-    }
 }
 
-impl Database for MariaDb {
-    const WAITERS: &'static str =
-        "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'";
-
-    fn start() -> Option<Self> {
-        Self::start()
-    }
-
+impl SharedDatabase for MariaDb {
     fn shared() -> &'static Shared<Option<SqlWorld<Self>>> {
         static SHARED: Shared<Option<MariaDbWorld>> = Shared::new();
         &SHARED
     }
-
-    fn url(&self) -> String {
-        self.url()
-    }
-
-    fn sql(&self, statements: &str) -> String {
-        self.sql(statements)
-    }
-
-    fn client(&self) -> Command {
-        self.client()
-    }
-
-    fn holder(&self, key: &str) -> Option<String> {
-        self.holder(key)
-    }
-
-    fn occupies(name: &str) -> String {
-        format!(
-            "INSERT INTO shedlock VALUES('{name}', UTC_TIMESTAMP(3) + INTERVAL 1 HOUR, UTC_TIMESTAMP(3), 'host1') \
-             ON DUPLICATE KEY UPDATE lock_until = VALUES(lock_until), locked_at = VALUES(locked_at), locked_by = 'host1'"
-        )
-    }
-
-    fn freeze(&self) {
-        self.freeze();
-    }
-
-    fn thaw(&self) {
-        self.thaw();
-    }
-
-    fn kill(&mut self) {
-        self.kill();
-    }
-
-    fn come_back(&mut self) {
-        self.come_back();
-    }
 }
-
-/// A server that the scenarios share.
-pub struct SqlWorld<D>(RefCell<D>);
 
 /// PostgreSQL.
 pub type PostgresWorld = SqlWorld<Postgres>;
@@ -168,7 +42,7 @@ pub type PostgresWorld = SqlWorld<Postgres>;
 /// MariaDB.
 pub type MariaDbWorld = SqlWorld<MariaDb>;
 
-impl<D: Database> World for SqlWorld<D> {
+impl<D: SharedDatabase> World for SqlWorld<D> {
     fn with(test: impl FnOnce(&Self)) {
         let start = || D::start().map(|server| Self(RefCell::new(server)));
         D::shared().with(start, |world| {

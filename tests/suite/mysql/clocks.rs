@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::sql::{Clock, HOLD, ShedLocked as _, job};
-use crate::support::{MariaDb, eventually, rlock};
+use crate::support::{Database, MariaDb, eventually, rlock};
 
 #[test]
 fn a_clock_that_is_set_back_or_a_little_ahead_costs_no_command() {

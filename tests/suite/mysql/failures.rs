@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::sql::{HOLD, SOON, TTL, Transaction, end, job, wait_for_waiters};
-use crate::support::{MariaDb, eventually, rlock, signal};
+use crate::sql::{HOLD, TTL, Transaction, end, job, wait_for_waiters};
+use crate::support::{Database, MariaDb, eventually, rlock, signal};
 
 /// The server runs what is in its socket, though its clients are gone: a request for the lock, and
 /// not the release behind it.
@@ -48,24 +48,6 @@ fn a_server_that_wakes_up_grants_no_lock_to_a_client_that_is_gone() {
         "{:?}",
         began.elapsed()
     );
-}
-
-#[test]
-fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
-    let Some(server) = MariaDb::start() else {
-        return;
-    };
-    job(&server).sh("true").code(0);
-    let blocking = Transaction::begin(&server);
-    let patient = ["-n", "--ttl", "1m", "--node-timeout", "3s"];
-    let refused = job(&server).args(patient).sh("true").code(69);
-    refused.mentions(&["1205"]);
-    blocking.end();
-    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
-    let blocking = Transaction::begin(&server);
-    held.finish().code(79).within(SOON);
-    blocking.end();
-    job(&server).sh("true").code(0);
 }
 
 /// Tells how many requests wait for a row. (`innodb_trx` is a copy, which is not renewed while a client
@@ -111,24 +93,6 @@ fn a_session_that_the_server_ends_is_begun_anew() {
     });
     drop(held.stdin.take());
     held.finish().code(0);
-}
-
-#[test]
-fn a_waiter_without_a_second_session_asks_again_and_again() {
-    let Some(server) = MariaDb::start() else {
-        return;
-    };
-    server.sql("ALTER USER rlock@'%' WITH MAX_USER_CONNECTIONS 2");
-    let mut held = job(&server).hold(HOLD);
-    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
-    eventually("both have a session", || {
-        server.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'rlock'")
-            == "2"
-    });
-    wait_for_waiters(&server, 0);
-    drop(held.stdin.take());
-    held.finish().code(0);
-    waiter.finish().code(0).printed(&["ran"]);
 }
 
 #[test]

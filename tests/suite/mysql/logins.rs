@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::sql::job;
-use crate::support::{Certificates, MariaDb, Server, rlock};
+use crate::support::{Certificates, Database, MariaDb, rlock};
 
 /// Gives rlock a password, which the server knows by `plugin`.
 fn ask_for(server: &MariaDb, plugin: &str) {
@@ -152,22 +152,6 @@ fn a_login_that_rlock_does_not_know_is_named() {
         .sh("true")
         .code(77);
     refused.said(&["it asks for what rlock cannot give: the plugin client_ed25519"]);
-}
-
-#[test]
-fn another_server_at_the_address_is_no_mysql() {
-    let server = Server::tcp(&[]);
-    let url = server.tcp_url().replace("redis://", "mysql://rlock@");
-    let refused = rlock("job")
-        .node(&format!("{url}/x"))
-        .args(["-n"])
-        .sh("true");
-    assert!(
-        !refused.exited_with(0) && !refused.exited_with(75),
-        "{}",
-        refused.stderr
-    );
-    refused.said(&["rlock: job: "]);
 }
 
 /// The greeting of MySQL 8, whose default is `caching_sha2_password`, as a server sends it.

@@ -1,7 +1,7 @@
 //! Tables that would lie are refused, and those of other habits are not.
 
 use crate::sql::{Clock, HOLD, ShedLocked as _, job};
-use crate::support::{MariaDb, rlock};
+use crate::support::{Database, MariaDb, rlock};
 
 #[test]
 fn a_table_that_would_lie_is_refused() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::sql::{Clock, HOLD, ShedLocked as _, job};
-use crate::support::{Postgres, eventually, rlock};
+use crate::support::{Database, Postgres, eventually, rlock};
 
 /// Number of seconds by which the clock is set.
 const STEP: i64 = 60;

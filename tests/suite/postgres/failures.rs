@@ -6,25 +6,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::sql::{HOLD, SOON, TTL, Transaction, job, wait_for_waiters};
-use crate::support::{Postgres, eventually, rlock};
-
-#[test]
-fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    job(&server).sh("true").code(0);
-    let blocking = Transaction::begin(&server);
-    let refused = job(&server).args(["-n"]).sh("true").code(69);
-    refused.mentions(&["55P03"]);
-    blocking.end();
-    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
-    let blocking = Transaction::begin(&server);
-    held.finish().code(79).within(SOON);
-    blocking.end();
-    job(&server).sh("true").code(0);
-}
+use crate::sql::{HOLD, TTL, job, wait_for_waiters};
+use crate::support::{Database, Postgres, eventually, rlock};
 
 /// A release writes two rows, that of its record and the lock's, always in this order.
 #[test]
@@ -139,23 +122,6 @@ fn a_session_that_the_server_ends_is_begun_anew() {
     });
     drop(held.stdin.take());
     held.finish().code(0);
-}
-
-#[test]
-fn a_waiter_without_a_second_session_asks_again_and_again() {
-    let Some(server) = Postgres::start() else {
-        return;
-    };
-    server.sql("ALTER ROLE rlock CONNECTION LIMIT 2");
-    let mut held = job(&server).hold(HOLD);
-    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
-    eventually("both have a session", || {
-        server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock'") == "2"
-    });
-    wait_for_waiters(&server, 0);
-    drop(held.stdin.take());
-    held.finish().code(0);
-    waiter.finish().code(0).printed(&["ran"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use crate::sql::{HOLD, job, wait_for_waiters};
-use crate::support::{Certificates, Postgres, Server, eventually, rlock};
+use crate::support::{Certificates, Database, Postgres, eventually, rlock};
 
 /// Lets TCP connections in by `method`, and gives rlock a password.
 fn ask_for(server: &Postgres, method: &str) {
@@ -166,17 +166,4 @@ fn what_is_not_there_is_told_with_its_remedy() {
     let columns = format!("{schema}&columns=lock,lock_until,locked_at,locked_by");
     run(&schema).sh("true").code(78).said(&["no column name"]);
     run(&columns).sh("true").code(0).silent();
-}
-
-#[test]
-fn another_server_at_the_address_is_no_postgresql() {
-    let server = Server::tcp(&[]);
-    let url = server.tcp_url().replace("redis://", "postgresql://rlock@");
-    let refused = rlock("job").node(&url).args(["-n"]).sh("true");
-    assert!(
-        !refused.exited_with(0) && !refused.exited_with(75),
-        "{}",
-        refused.stderr
-    );
-    refused.said(&["rlock: job: "]);
 }

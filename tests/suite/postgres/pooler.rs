@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::sql::{ALONE, HOLD, order, wait_for_waiters};
-use crate::support::{PgBouncer, Postgres, Rlock, eventually, rlock, rlock_words};
+use crate::support::{Database, PgBouncer, Postgres, Rlock, eventually, rlock, rlock_words};
 
 /// A server, and a pooler that has two of its sessions.
 fn pooled(settings: &[&str]) -> Option<(Postgres, PgBouncer)> {

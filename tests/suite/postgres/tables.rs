@@ -1,7 +1,7 @@
 //! Tables that rlock cannot use, or uses with a word: collations and policies.
 
 use crate::sql::{HOLD, job};
-use crate::support::{Postgres, rlock, rlock_words};
+use crate::support::{Database, Postgres, rlock, rlock_words};
 
 fn doctor(server: &Postgres) -> crate::support::Finished {
     rlock_words(["doctor"]).node(&server.url()).finish()

@@ -71,6 +71,12 @@ fn waiter(server: &ZooKeeper, name: &str, count: usize, script: &str) -> Running
     waiter
 }
 
+/// A script that says `overlap` if the process `pid` can still run, and then `next`. One that was
+/// killed stays as a zombie while its rlock is stopped.
+fn overlap_or_next(pid: i32) -> String {
+    format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && echo overlap; echo next")
+}
+
 /// Waits until `inspect` shows as many waiters.
 fn until_waiting(server: &ZooKeeper, name: &str, count: usize) {
     eventually("the waiter is shown", || {
@@ -283,9 +289,7 @@ fn a_stopped_rlock_loses_its_command_before_its_lock() {
     with_server(|server| {
         let holder = run(server, "stopped").hold(HOLD);
         let pid = holder.seen_pids(&["pid"])[0];
-        // A command that was killed stays as a zombie, since its rlock is stopped.
-        let script =
-            format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && echo overlap; echo next");
+        let script = overlap_or_next(pid);
         let mut next = waiter(server, "stopped", 1, &script);
         holder.signal(Signal::SIGSTOP);
         next.wait_for("next");

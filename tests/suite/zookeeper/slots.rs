@@ -12,7 +12,9 @@ use testkit::ZooKeeper;
 use crate::kinds::nesting::each_kind_covers_its_own;
 use crate::support::{Delay, Proxy, RLOCK, Rlock, alive, eventually, rlock, rlock_words};
 
-use super::{HOLD, about, curator, kazoo, run, run_for, until_waiting, waiter, with_server};
+use super::{
+    HOLD, about, curator, kazoo, overlap_or_next, run, run_for, until_waiting, waiter, with_server,
+};
 
 /// A command that holds its slot until its stdin ends. It prints the slot, its fence and its pid.
 const SLOT: &str =
@@ -380,9 +382,7 @@ fn a_stopped_rlock_loses_its_command_before_its_slot() {
         let holder = slot(server, "stopped-slot").hold(SLOT);
         let _other = slot(server, "stopped-slot").hold(SLOT);
         let pid = holder.seen_pids(&["pid"])[0];
-        // A command that was killed stays as a zombie, since its rlock is stopped.
-        let script =
-            format!("grep -qs '^State:.[^ZX]' /proc/{pid}/status && echo overlap; echo next");
+        let script = overlap_or_next(pid);
         let mut next = slot(server, "stopped-slot")
             .args(["--", "sh", "-c", &script])
             .spawn();
