@@ -8,7 +8,7 @@ use prost::Message;
 use rlock::store::etcd::rpc::{
     CompareTo, LeaseGrantRequest, LeaseResponse, LeaseRevokeRequest, PutRequest, RangeRequest,
     RangeResponse, Request, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest,
-    WatchResponse, compare, deletion, op, range,
+    WatchResponse, compare, deletion, framed, op, range, take_first,
 };
 use simulation::etcd::store::{Command, Refusal, Reply, Store};
 
@@ -54,12 +54,8 @@ impl Real {
             .header("te", "trailers");
         let mut send = self.0.clone().ready().await.unwrap();
         let (response, mut body) = send.send_request(request.body(()).unwrap(), false).unwrap();
-        let mut frame = BytesMut::new();
-        frame.put_u8(0);
-        frame.put_u32(u32::try_from(message.len()).unwrap());
-        frame.put_slice(&message);
         let is_watch = path.starts_with("Watch");
-        body.send_data(frame.freeze(), !is_watch).unwrap();
+        body.send_data(framed(&message), !is_watch).unwrap();
         let response = response.await.unwrap();
         if let Some(status) = status(response.headers()) {
             return Err(status);
@@ -67,15 +63,9 @@ impl Real {
         let mut stream = response.into_body();
         let mut buffer = BytesMut::new();
         loop {
-            while buffer.len() >= 5 {
-                let length = u32::from_be_bytes(buffer[1..5].try_into().unwrap());
-                let whole = 5 + usize::try_from(length).unwrap();
-                if buffer.len() < whole {
-                    break;
-                }
-                let message = buffer.split_to(whole).split_off(5);
+            while let Some(message) = take_first(&mut buffer) {
                 if is_meant(&message) {
-                    return Ok(message.to_vec());
+                    return Ok(message);
                 }
             }
             let Some(data) = stream.data().await else {

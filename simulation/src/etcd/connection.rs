@@ -11,12 +11,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use h2::server::{self, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Response};
+use rlock::store::etcd::rpc::{framed, take_first};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::store::Refusal;
-
-/// Bytes before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
 
 /// A call of a client, whose message has come.
 #[derive(Clone, Debug)]
@@ -82,7 +80,7 @@ impl Connection {
                 call.buffer.put(data);
             }
             if !call.is_asked
-                && let Some(message) = first(&mut call.buffer)
+                && let Some(message) = take_first(&mut call.buffer)
             {
                 call.is_asked = true;
                 calls.push(Call {
@@ -129,11 +127,7 @@ impl Connection {
             call.answer = Answering::Begun(send);
         }
         if let Answering::Begun(send) = &mut call.answer {
-            let mut frame = BytesMut::with_capacity(PREFIX + message.len());
-            frame.put_u8(0);
-            frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-            frame.put_slice(message);
-            let _ = send.send_data(frame.freeze(), false);
+            let _ = send.send_data(framed(message), false);
         }
     }
 
@@ -209,14 +203,6 @@ fn status(code: &'static str, words: &'static str) -> HeaderMap {
     headers.insert("grpc-status", HeaderValue::from_static(code));
     headers.insert("grpc-message", HeaderValue::from_static(words));
     headers
-}
-
-/// Takes the first whole message.
-fn first(buffer: &mut BytesMut) -> Option<Vec<u8>> {
-    let length = buffer.get(1..PREFIX)?;
-    let length = u32::from_be_bytes(length.try_into().ok()?);
-    let whole = PREFIX + usize::try_from(length).ok()?;
-    (buffer.len() >= whole).then(|| buffer.split_to(whole).split_off(PREFIX).to_vec())
 }
 
 /// The bytes of a connection, between the network and HTTP/2.

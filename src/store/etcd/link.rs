@@ -20,6 +20,7 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
+use super::rpc::{first_length, framed, take_first};
 use super::status::{Status, stranger};
 use crate::store::net::dial::Stream;
 use crate::store::net::tls::refused_certificate;
@@ -28,9 +29,6 @@ use crate::text::escape;
 
 /// Largest headers of a reply, in bytes. etcd's have some hundred.
 const HEADER_ROOM: u32 = 16 * 1024;
-
-/// Bytes before each message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
 
 /// Why a call has no answer that counts.
 #[derive(Debug)]
@@ -242,21 +240,14 @@ impl Answers {
 
     /// Takes a whole message out of what has come.
     fn taken(&mut self) -> Result<Option<Vec<u8>>, Failed> {
-        if self.buffer.len() < PREFIX {
+        let Some(length) = first_length(&self.buffer) else {
             return Ok(None);
-        }
-        let length = self.buffer[1..PREFIX]
-            .iter()
-            .fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
+        };
         if length > self.link.room || self.buffer[0] != 0 {
             let why = format!("a reply of over {} KiB", self.link.room / 1024);
             return Err(Failed::Broken(Fault::new(FaultKind::Unknown, why)));
         }
-        if self.buffer.len() < PREFIX + length {
-            return Ok(None);
-        }
-        let message = self.buffer.split_to(PREFIX + length).split_off(PREFIX);
-        Ok(Some(message.to_vec()))
+        Ok(take_first(&mut self.buffer))
     }
 
     fn fail(&self, error: &h2::Error) -> Failed {
@@ -267,15 +258,6 @@ impl Answers {
 /// Reads an answer.
 pub(super) fn read<M: Message + Default>(answer: &[u8]) -> Result<M, Fault> {
     M::decode(answer).map_err(|_| Fault::new(FaultKind::Unknown, "a malformed reply"))
-}
-
-/// A message as it is sent.
-fn framed(message: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(PREFIX + message.len());
-    frame.put_u8(0);
-    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-    frame.put_slice(message);
-    frame.freeze()
 }
 
 /// The fault of a connection that broke, of which this is known.

@@ -1,9 +1,34 @@
 //! The messages of etcd's API that rlock uses, with the numbers of etcd's `rpc.proto`, `kv.proto`
 //! and `auth.proto`. Fields that rlock neither sends nor reads are left out.
 
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::{Enumeration, Message, Oneof};
 
 use crate::store::{Fault, FaultKind};
+
+/// Bytes before each message: whether it is compressed, and its length (gRPC over HTTP/2).
+const PREFIX: usize = 5;
+
+/// Returns a message as it is sent.
+pub fn framed(message: &[u8]) -> Bytes {
+    let mut frame = BytesMut::with_capacity(PREFIX + message.len());
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    frame.put_slice(message);
+    frame.freeze()
+}
+
+/// Returns the length of the first message that has come, if the bytes before it have.
+pub fn first_length(buffer: &[u8]) -> Option<usize> {
+    let length = buffer.get(1..PREFIX)?.try_into().ok()?;
+    usize::try_from(u32::from_be_bytes(length)).ok()
+}
+
+/// Takes the first message that has come, if it is whole.
+pub fn take_first(buffer: &mut BytesMut) -> Option<Vec<u8>> {
+    let whole = PREFIX + first_length(buffer)?;
+    (buffer.len() >= whole).then(|| buffer.split_to(whole)[PREFIX..].to_vec())
+}
 
 /// The origin of an answer, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
