@@ -52,7 +52,7 @@ pub(crate) const HOLD: &str = "echo ready; read line; true";
 
 /// A command that ends at once if another one runs that has `$WITNESS` locked, and else appends its
 /// name and its fence to `$ORDER`.
-pub(crate) const ALONE: &str =
+const ALONE: &str =
     r#"exec flock -n "$WITNESS" sh -c 'echo "$0 $RLOCK_FENCE" >>"$ORDER"; sleep 0.05' "$0""#;
 
 /// A lease that is short.
@@ -95,12 +95,29 @@ pub(crate) fn job<D: Database>(server: &D) -> Rlock {
     rlock("job").node(&server.url())
 }
 
-/// Returns rlock for `job` at `server`, which tells the witness of `dir`.
-fn witnessed<D: Database>(server: &D, dir: &Path) -> Rlock {
+/// Returns `run`, which tells the witness of `dir`.
+fn witnessed(run: Rlock, dir: &Path) -> Rlock {
     let path = |name| dir.join(name).to_str().expect("a name").to_owned();
-    job(server)
-        .env("WITNESS", &path("witness"))
+    run.env("WITNESS", &path("witness"))
         .env("ORDER", &path("order"))
+}
+
+/// Lets twelve runs contend, of which one runs at a time, and their fences rise.
+pub(crate) fn contend(job: impl Fn() -> Rlock) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runs: Vec<_> = (0..12)
+        .map(|number| {
+            let name = format!("r{number}");
+            let run = witnessed(job(), dir.path());
+            run.args(["--", "sh", "-c", ALONE, &name]).spawn()
+        })
+        .collect();
+    for run in runs {
+        run.finish().code(0);
+    }
+    let told = order(dir.path());
+    assert_eq!(told.len(), 12);
+    assert!(told.is_sorted_by(|a, b| a.1 < b.1), "{told:?}");
 }
 
 /// Returns the end of `job`, as the row has it.
@@ -152,7 +169,7 @@ pub(crate) fn make_table<D: Database>(server: &D, told: &str) {
 }
 
 /// Returns the names and the fences that commands have written.
-pub(crate) fn order(dir: &Path) -> Vec<(String, u64)> {
+fn order(dir: &Path) -> Vec<(String, u64)> {
     let text = std::fs::read_to_string(dir.join("order")).unwrap_or_default();
     text.lines()
         .filter_map(|line| line.split_once(' '))
@@ -202,20 +219,7 @@ pub(crate) fn shedlock_and_rlock_exclude_each_other<D: ShedLocked>(server: D) {
 }
 
 pub(crate) fn of_many_clients_one_runs_at_a_time_and_fences_rise<D: ShedLocked>(server: D) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let runs: Vec<_> = (0..12)
-        .map(|number| {
-            let name = format!("r{number}");
-            let run = witnessed(&server, dir.path()).args(["--", "sh", "-c", ALONE, &name]);
-            run.spawn()
-        })
-        .collect();
-    for run in runs {
-        run.finish().code(0);
-    }
-    let told = order(dir.path());
-    assert_eq!(told.len(), 12);
-    assert!(told.is_sorted_by(|a, b| a.1 < b.1), "{told:?}");
+    contend(|| job(&server));
 }
 
 pub(crate) fn waiters_have_their_turns_in_the_order_in_which_they_came<D: ShedLocked>(server: D) {
@@ -224,7 +228,7 @@ pub(crate) fn waiters_have_their_turns_in_the_order_in_which_they_came<D: ShedLo
     let waiters: Vec<_> = (1..=4)
         .map(|number| {
             let name = format!("w{number}");
-            let run = witnessed(&server, dir.path()).args(["--", "sh", "-c", ALONE, &name]);
+            let run = witnessed(job(&server), dir.path()).args(["--", "sh", "-c", ALONE, &name]);
             let run = run.spawn();
             wait_for_waiters(&server, number);
             run

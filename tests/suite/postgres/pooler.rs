@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sql::{ALONE, HOLD, order, wait_for_waiters};
+use crate::sql::{HOLD, contend, wait_for_waiters};
 use crate::support::{Database, PgBouncer, Postgres, Rlock, eventually, rlock, rlock_words};
 
 /// A server, and a pooler that has two of its sessions.
@@ -21,22 +21,7 @@ fn of_many_clients_behind_a_pooler_one_runs_at_a_time_and_fences_rise() {
     let Some((server, pooler)) = pooled(&[]) else {
         return;
     };
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = |name| dir.path().join(name).to_str().expect("a name").to_owned();
-    let runs: Vec<_> = (0..12)
-        .map(|number| {
-            let name = format!("r{number}");
-            let run = job(&pooler).env("WITNESS", &path("witness"));
-            let run = run.env("ORDER", &path("order"));
-            run.args(["--", "sh", "-c", ALONE, &name]).spawn()
-        })
-        .collect();
-    for run in runs {
-        run.finish().code(0);
-    }
-    let told = order(dir.path());
-    assert_eq!(told.len(), 12);
-    assert!(told.is_sorted_by(|a, b| a.1 < b.1), "{told:?}");
+    contend(|| job(&pooler));
     assert_eq!(server.holder("job"), None);
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'rlock'";
     assert_eq!(server.sql(deadlocks), "0");
