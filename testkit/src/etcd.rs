@@ -107,6 +107,17 @@ impl Etcd {
         Self::with(&vec![None; count], None, &[], Some(Lines::default()))
     }
 
+    /// The same where clients reach the members at each address of the machine.
+    pub fn apart_for_all(count: usize) -> Option<Self> {
+        Self::at(
+            Ipv4Addr::UNSPECIFIED,
+            &vec![None; count],
+            None,
+            &[],
+            Some(Lines::default()),
+        )
+    }
+
     /// The same with these options for each member.
     pub fn start_with(count: usize, options: &[&str]) -> Option<Self> {
         Self::with(&vec![None; count], None, options, None)
@@ -124,6 +135,16 @@ impl Etcd {
     }
 
     fn with(
+        dirs: &[Option<PathBuf>],
+        certificates: Option<&Certificates>,
+        options: &[&str],
+        lines: Option<Lines>,
+    ) -> Option<Self> {
+        Self::at(Ipv4Addr::LOCALHOST, dirs, certificates, options, lines)
+    }
+
+    fn at(
+        listened: Ipv4Addr,
         dirs: &[Option<PathBuf>],
         certificates: Option<&Certificates>,
         options: &[&str],
@@ -180,14 +201,14 @@ impl Etcd {
             names.into_iter().zip(files).map(word).collect()
         };
         let members = ports.into_iter().enumerate().map(|(index, ports)| {
-            let client = format!("{scheme}://127.0.0.1:{}", ports.client.number());
+            let client = |at| format!("{scheme}://{at}:{}", ports.client.number());
             let own = || dir.path().join(format!("m{index}"));
             let data = dirs[index].clone().unwrap_or_else(own);
             let mut words = vec![
                 format!("--name=m{index}"),
                 format!("--data-dir={}", data.display()),
-                format!("--listen-client-urls={client}"),
-                format!("--advertise-client-urls={client}"),
+                format!("--listen-client-urls={}", client(listened)),
+                format!("--advertise-client-urls={}", client(Ipv4Addr::LOCALHOST)),
                 format!("--listen-peer-urls={}", url(ports.peer.number())),
                 format!("--initial-advertise-peer-urls={}", known[index]),
                 format!("--initial-cluster={cluster}"),
@@ -273,7 +294,12 @@ impl Etcd {
 
     /// Returns host and port of a member.
     pub fn endpoint(&self, member: usize) -> String {
-        format!("127.0.0.1:{}", self.members[member].ports.client.number())
+        format!("127.0.0.1:{}", self.port(member))
+    }
+
+    /// Returns the port of a member.
+    pub fn port(&self, member: usize) -> u16 {
+        self.members[member].ports.client.number()
     }
 
     /// Returns etcdctl, for all members.
@@ -329,26 +355,40 @@ impl Etcd {
         lines.map(str::to_owned).collect()
     }
 
+    /// Returns these fields of a member's status, if it answers.
+    fn status<const N: usize>(&self, member: usize, fields: [&str; N]) -> [Option<String>; N] {
+        let status = self
+            .client_of(&self.endpoint(member))
+            .args([
+                "endpoint",
+                "status",
+                "--write-out=fields",
+                "--command-timeout=1s",
+            ])
+            .output()
+            .expect("etcdctl");
+        let text = String::from_utf8_lossy(&status.stdout).into_owned();
+        fields.map(|field| {
+            let begin = format!("\"{field}\"");
+            let line = text.lines().find(|line| line.starts_with(&begin))?;
+            Some(line.split(':').next_back()?.trim().to_owned())
+        })
+    }
+
+    /// Lets another member lead, if it can be asked.
+    pub fn move_leader(&self, from: usize, to: usize) {
+        let [id] = self.status(to, ["MemberID"]);
+        if let Some(id) = id.and_then(|id| id.parse::<u64>().ok()) {
+            let words = ["move-leader", &format!("{id:x}")];
+            let _ = self.try_ctl(&self.endpoint(from), &words);
+        }
+    }
+
     /// Returns the member that leads.
     pub fn leader(&self) -> usize {
         let is_leader = |member: &usize| {
-            let status = self
-                .client_of(&self.endpoint(*member))
-                .args([
-                    "endpoint",
-                    "status",
-                    "--write-out=fields",
-                    "--command-timeout=1s",
-                ])
-                .output()
-                .expect("etcdctl");
-            let text = String::from_utf8_lossy(&status.stdout).into_owned();
-            let field = |name: &str| {
-                let line = text.lines().find(|line| line.starts_with(name))?;
-                Some(line.split(':').next_back()?.trim().to_owned())
-            };
-            let leader = field("\"Leader\"");
-            leader.is_some() && leader == field("\"MemberID\"")
+            let [leader, own] = self.status(*member, ["Leader", "MemberID"]);
+            leader.is_some() && leader == own
         };
         let mut found = None;
         eventually("a leader", || {

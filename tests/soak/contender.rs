@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::share::Ask;
+use crate::foreign::{Foreign, Witness};
+use crate::share::{Ask, KEYS};
 use crate::{RLOCK, TTL, witness};
 use testkit::now;
 use testkit::processes::give_up_priority;
@@ -49,12 +50,21 @@ pub(crate) struct Work {
     pub(crate) planted: bool,
 }
 
+/// Number of foreign clients that contend.
+const FOREIGN: usize = 2;
+
 /// Exit code of a run that no majority of the nodes answered.
 const UNREACHABLE: Ending = 69;
 
 impl Contenders {
-    /// Starts a contender for each list of `nodes`. They run until `ends` is set.
-    pub(crate) fn start(nodes: Vec<String>, work: &Work, ends: &Arc<AtomicBool>) -> Result<Self> {
+    /// Starts a contender for each list of `nodes`, and some of the foreign client. They run until
+    /// `ends` is set.
+    pub(crate) fn start(
+        nodes: Vec<String>,
+        foreign: Option<Box<dyn Foreign>>,
+        work: &Work,
+        ends: &Arc<AtomicBool>,
+    ) -> Result<Self> {
         let pids: Arc<Vec<AtomicI32>> = Arc::new(nodes.iter().map(|_| AtomicI32::new(0)).collect());
         let (ending, endings) = mpsc::channel();
         let mut threads = Vec::new();
@@ -76,6 +86,23 @@ impl Contenders {
                     .name(format!("contender{number}"))
                     .spawn(body)?,
             );
+        }
+        if let Some(foreign) = foreign {
+            let foreign: Arc<dyn Foreign> = foreign.into();
+            for _ in 0..FOREIGN {
+                let (foreign, ends) = (Arc::clone(&foreign), Arc::clone(ends));
+                let (dir, ending) = (work.dir.clone(), ending.clone());
+                let body = move || {
+                    while !ends.load(Ordering::Relaxed) {
+                        let witness = Witness::next(&dir, foreign.name(), KEYS[0]);
+                        if let Err(error) = witness.and_then(|witness| foreign.run(&witness)) {
+                            let _ = ending.send(Err(error));
+                            break;
+                        }
+                    }
+                };
+                threads.push(std::thread::spawn(body));
+            }
         }
         Ok(Self {
             threads,

@@ -12,11 +12,18 @@ use anyhow::{Context, Result, anyhow};
 use testkit::now;
 
 use crate::fault::{Event, Fault};
+use crate::foreign::Foreign;
 
-/// Servers of which one takes over from another.
+/// Servers that have faults of their own kind, or of which one takes over from another.
 pub(crate) trait Deployment: Send {
-    /// Returns the node's address.
-    fn url(&self) -> String;
+    /// Returns the node's address for a contender. Only one with an address of its own can be cut
+    /// off.
+    fn url_for(&self, contender: usize) -> String;
+
+    /// Returns the client of another project that contends for the lock too.
+    fn foreign(&self) -> Option<Box<dyn Foreign>> {
+        None
+    }
 
     /// Injects a random fault, and waits until the next one may follow. Returns the fault and its
     /// target.
@@ -26,8 +33,8 @@ pub(crate) trait Deployment: Send {
     /// then.
     fn settle(&self);
 
-    /// Returns all servers.
-    fn servers(&self) -> &[testkit::Server];
+    /// Returns what is left of locks on the servers.
+    fn left(&self) -> Result<Vec<String>>;
 }
 
 /// A deployment when its faults are over, and these.
@@ -35,7 +42,6 @@ type Ended = (Box<dyn Deployment>, Vec<Event>);
 
 /// A deployment, and the thread of its faults.
 pub(crate) struct Unrest {
-    url: String,
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Result<Ended>>,
 }
@@ -43,25 +49,20 @@ pub(crate) struct Unrest {
 impl Unrest {
     /// Starts the thread. `log` gets the faults.
     pub(crate) fn start(mut deployment: Box<dyn Deployment>, seed: u64, mut log: File) -> Self {
-        let (url, ends) = (deployment.url(), Arc::new(AtomicBool::new(false)));
+        let ends = Arc::new(AtomicBool::new(false));
         let (is_over, mut random) = (Arc::clone(&ends), fastrand::Rng::with_seed(seed));
         let thread = std::thread::spawn(move || {
             let mut events = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 let at = now();
                 let (fault, target) = deployment.inject_one(&mut random)?;
-                events.push(Event { at, fault });
                 writeln!(log, "{} {} ({target})", at.as_nanos(), fault.name())?;
+                events.push(Event { at, fault, target });
                 pause(&mut random, 300..1700);
             }
             Ok((deployment, events))
         });
-        Self { url, ends, thread }
-    }
-
-    /// Returns the node's address.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+        Self { ends, thread }
     }
 
     /// Waits for the end of the last fault, and returns the deployment and all faults.

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub(crate) struct Event {
     pub(crate) at: Duration,
     pub(crate) fault: Fault,
+    /// What was hit. Of [`Fault::Revoke`] it is a token.
+    pub(crate) target: String,
 }
 
 /// One fault.
@@ -40,6 +42,14 @@ pub(crate) enum Fault {
     KillPrimary,
     SplitOff,
     StopSentinels,
+    /// These are of members of a store with a quorum of its own.
+    StopMember,
+    KillMember,
+    CutMemberOff,
+    MoveLeader,
+    /// The lock is taken from its holder without a warning. Its command may run until it has heard
+    /// of that.
+    Revoke,
 }
 
 /// Faults that cost no lock, on one node or several, except that of the rlock that is hit.
@@ -66,6 +76,9 @@ pub(crate) const OF_CLIENTS: &[Fault] = &[
     Fault::KillGuard,
     Fault::Break,
 ];
+
+/// Faults of the lines of rlocks to servers that are addressed for each contender alone.
+pub(crate) const OF_LINES: &[Fault] = &[Fault::Partition, Fault::LoseReplies];
 
 /// Faults by which a server forgets a lock, or drops it early.
 pub(crate) const FORGETFUL: &[Fault] = &[Fault::Forget, Fault::Flush, Fault::ClockJump];
@@ -116,6 +129,11 @@ impl Fault {
             Self::KillPrimary => "primary killed",
             Self::SplitOff => "primary cut off from sentinels and replicas",
             Self::StopSentinels => "sentinels stopped",
+            Self::StopMember => "member stopped",
+            Self::KillMember => "member killed, back with its data",
+            Self::CutMemberOff => "member cut off from the others",
+            Self::MoveLeader => "leader moved",
+            Self::Revoke => "lease revoked by hand",
         }
     }
 }

@@ -6,7 +6,9 @@
 
 mod contender;
 mod deployment;
+mod etcd;
 mod fault;
+mod foreign;
 mod loss;
 mod members;
 mod network;
@@ -29,7 +31,8 @@ use anyhow::{Context, Result, bail};
 
 use contender::{Contenders, Work, told};
 use deployment::{Deployment, Unrest};
-use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS, OF_CLIENTS};
+use etcd::Etcd;
+use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS, OF_CLIENTS, OF_LINES};
 use members::Members;
 use operator::Operators;
 use report::Report;
@@ -86,6 +89,7 @@ enum Nodes {
     Cluster,
     /// A service with sentinels.
     Service,
+    Etcd,
 }
 
 /// Overlaps that are allowed or demanded.
@@ -97,7 +101,7 @@ pub(crate) enum Overlaps {
     Some,
 }
 
-const PLANS: [Plan; 8] = [
+const PLANS: [Plan; 9] = [
     Plan {
         name: "five",
         title: "8 contend for a lock on five nodes",
@@ -190,6 +194,20 @@ const PLANS: [Plan; 8] = [
         keeps: false,
         faults: &[OF_CLIENTS],
         long: 16,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "etcd",
+        title: "8 contend with etcdctl for a lock in an etcd cluster",
+        nodes: Nodes::Etcd,
+        contenders: 8,
+        keeps: true,
+        faults: &[OF_CLIENTS, OF_LINES],
+        long: 64,
         kinds: false,
         planted: false,
         overlaps: Overlaps::None,
@@ -293,15 +311,15 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         Nodes::Servers(count) => (count, None),
         Nodes::Cluster => (0, Some(Box::new(Members::start()))),
         Nodes::Service => (0, Some(Box::new(Service::start(cuts)))),
+        Nodes::Etcd => (0, Some(Box::new(Etcd::start()?))),
     };
     let servers: Vec<Server> = (0..count)
         .map(|_| Server::start(plan.keeps))
         .collect::<Result<_>>()?;
     let log = File::create(dir.path().join("faults"))?;
     let of_deployment = log.try_clone()?;
-    let unrest = deployment.map(|deployment| Unrest::start(deployment, seed, of_deployment));
-    let list = |url: &dyn Fn(&Server) -> String| match &unrest {
-        Some(unrest) => vec![unrest.url().to_owned()],
+    let nodes_for = |number: usize, url: &dyn Fn(&Server) -> String| match &deployment {
+        Some(deployment) => vec![deployment.url_for(number)],
         None => servers.iter().map(url).collect(),
     };
     let work = Work {
@@ -312,11 +330,18 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         planted: plan.planted,
     };
     let nodes = (0..plan.contenders)
-        .map(|number| list(&|server| server.url_for(number)).join(","))
+        .map(|number| nodes_for(number, &|server| server.url_for(number)).join(","))
         .collect();
-    let operators = Operators::new(list(&|server| server.tcp_url()), told(dir.path())?);
+    // They have an address that is never cut off.
+    let of_operators = nodes_for(plan.contenders, &|server| server.tcp_url());
+    let operators = Operators::new(of_operators, told(dir.path())?);
+    let foreign = deployment
+        .as_ref()
+        .and_then(|deployment| deployment.foreign());
+    let name_of_foreign = foreign.as_ref().map(|foreign| foreign.name());
+    let unrest = deployment.map(|deployment| Unrest::start(deployment, seed, of_deployment));
     let ends = Arc::new(AtomicBool::new(false));
-    let contenders = Contenders::start(nodes, &work, &ends)?;
+    let contenders = Contenders::start(nodes, foreign, &work, &ends)?;
     let mut world = World::new(servers, contenders.pids(), operators, plan, cuts, log);
     let begin = now();
     while now() < begin + length {
@@ -351,6 +376,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         length,
         events: &events,
         verdict,
+        foreign: name_of_foreign,
         rlocks,
         breaks,
         keys: left,
@@ -364,33 +390,14 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     Ok(fine)
 }
 
-/// Returns the keys that are left on the servers, fence counters and records excepted.
+/// Returns what is left of locks on the servers.
 fn keys(world: &World, deployment: Option<&dyn Deployment>) -> Result<Vec<String>> {
-    let mut keys = Vec::new();
-    let mut servers: Vec<&testkit::Server> =
-        world.servers().iter().map(|server| &**server).collect();
-    if let Some(deployment) = deployment {
-        deployment.settle();
-        // A release that a failover lost is made up for by the end of the lease.
-        std::thread::sleep(TTL);
-        servers.extend(deployment.servers());
-    }
-    for server in servers {
-        let all = server::ask(server, &["KEYS", "*"])?;
-        let stays = |key: &str| {
-            ["rlock:fence:", "rlock:last:"]
-                .iter()
-                .any(|kind| key.starts_with(kind))
-        };
-        for key in all.lines().filter(|key| !key.is_empty() && !stays(key)) {
-            let is_queue = key.starts_with("rlock:queue:");
-            let waiters = if is_queue {
-                server::ask(server, &["ZRANGE", key, "0", "-1"])?
-            } else {
-                String::new()
-            };
-            keys.push(format!("{key} {waiters}").trim_end().to_owned());
-        }
-    }
-    Ok(keys)
+    let Some(deployment) = deployment else {
+        return server::left(world.servers().iter().map(|server| &**server));
+    };
+    deployment.settle();
+    // A release that a failover lost, or that no server answered, is made up for by the end of the
+    // lease.
+    std::thread::sleep(TTL);
+    deployment.left()
 }

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use testkit::{Cluster, Server};
+use testkit::Cluster;
 
 use crate::deployment::{Deployment, kill_connections, pause};
 use crate::fault::Fault;
+use crate::server;
 use crate::share::KEYS;
 
 /// Faults of a cluster.
@@ -80,7 +81,7 @@ impl Deployment for Members {
         self.0.settled();
     }
 
-    fn url(&self) -> String {
+    fn url_for(&self, _: usize) -> String {
         self.0.url()
     }
 
@@ -98,7 +99,7 @@ impl Deployment for Members {
         Ok((fault, format!("member {owner}")))
     }
 
-    fn servers(&self) -> &[Server] {
-        &self.0.servers
+    fn left(&self) -> Result<Vec<String>> {
+        server::left(&self.0.servers)
     }
 }

@@ -106,6 +106,31 @@ pub(crate) fn ask(server: &testkit::Server, words: &[&str]) -> Result<String> {
     tool::run("redis-cli", &[&["-e", "-s", &socket], words].concat())
 }
 
+/// Returns the keys on `servers`, fence counters and records excepted.
+pub(crate) fn left<'s>(
+    servers: impl IntoIterator<Item = &'s testkit::Server>,
+) -> Result<Vec<String>> {
+    let mut keys = Vec::new();
+    for server in servers {
+        let all = ask(server, &["KEYS", "*"])?;
+        let stays = |key: &str| {
+            ["rlock:fence:", "rlock:last:"]
+                .iter()
+                .any(|kind| key.starts_with(kind))
+        };
+        for key in all.lines().filter(|key| !key.is_empty() && !stays(key)) {
+            let is_queue = key.starts_with("rlock:queue:");
+            let waiters = if is_queue {
+                ask(server, &["ZRANGE", key, "0", "-1"])?
+            } else {
+                String::new()
+            };
+            keys.push(format!("{key} {waiters}").trim_end().to_owned());
+        }
+    }
+    Ok(keys)
+}
+
 impl Deref for Server {
     type Target = testkit::Server;
 

@@ -5,11 +5,12 @@
 //! the lock.
 
 use anyhow::Result;
-use testkit::{Server, Watched};
+use testkit::Watched;
 
 use crate::deployment::{Deployment, kill_connections, pause};
 use crate::fault::Fault;
 use crate::network::{Cut, INTERNAL};
+use crate::server;
 
 /// Faults of a service with sentinels. Those by which a replica takes over come more often.
 const FAULTS: [Fault; 10] = [
@@ -107,7 +108,7 @@ impl Deployment for Service {
         self.set.settled();
     }
 
-    fn url(&self) -> String {
+    fn url_for(&self, _: usize) -> String {
         self.set.url()
     }
 
@@ -137,7 +138,7 @@ impl Deployment for Service {
         Ok((fault, format!("server {primary}")))
     }
 
-    fn servers(&self) -> &[Server] {
-        &self.set.servers
+    fn left(&self) -> Result<Vec<String>> {
+        server::left(&self.set.servers)
     }
 }

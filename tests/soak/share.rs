@@ -96,17 +96,21 @@ impl FromStr for Share {
 /// One of the locks of a command.
 pub(crate) struct Held {
     pub(crate) key: String,
-    pub(crate) fence: u64,
+    /// None of a client that has no fences.
+    pub(crate) fence: Option<u64>,
     pub(crate) share: Share,
 }
 
 impl Held {
-    /// Returns the locks of this process: what rlock told it, and the `kind` that was asked for.
+    /// Returns the locks of this process: what rlock or etcdctl told it, and the `kind` that was asked
+    /// for.
     pub(crate) fn ours(kind: &str) -> Result<Vec<Self>> {
         let list = |name: &str| {
             std::env::var(name).map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>())
         };
-        let (keys, fences) = (list("RLOCK_KEY")?, list("RLOCK_FENCE")?);
+        let keys = list("RLOCK_KEY")?;
+        let fences = list("RLOCK_FENCE").or_else(|_| list("ETCD_LOCK_REV"));
+        let fences = fences.unwrap_or_else(|_| vec![String::new(); keys.len()]);
         let shares = match kind {
             "k" => list("RLOCK_SLOT")?
                 .into_iter()
@@ -126,7 +130,7 @@ impl Held {
         each.map(|((key, fence), share)| {
             Ok(Self {
                 key,
-                fence: fence.parse()?,
+                fence: parsed(&fence)?,
                 share: share.parse()?,
             })
         })
@@ -137,7 +141,14 @@ impl Held {
 /// As the witnesses log it: `KEY=FENCE=SHARE`.
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}={}", self.key, self.fence, self.share)
+        let fence = self.fence.map(|fence| fence.to_string());
+        write!(
+            f,
+            "{}={}={}",
+            self.key,
+            fence.unwrap_or_default(),
+            self.share
+        )
     }
 }
 
@@ -151,8 +162,13 @@ impl FromStr for Held {
         };
         Ok(Self {
             key: key.to_owned(),
-            fence: fence.parse()?,
+            fence: parsed(fence)?,
             share: share.parse()?,
         })
     }
+}
+
+fn parsed(fence: &str) -> Result<Option<u64>> {
+    let fence = Some(fence).filter(|fence| !fence.is_empty());
+    Ok(fence.map(str::parse).transpose()?)
 }

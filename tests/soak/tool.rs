@@ -5,6 +5,12 @@ use anyhow::{Context, Result, ensure};
 
 use testkit::program::clean;
 
+/// Kills all connections of clients to the server on `port`.
+pub(crate) fn kill_connections(port: u16) -> Result<()> {
+    let port = format!("= {port}");
+    run("ss", &["-K", "-t", "dst", "127.0.0.0/8", "dport", &port]).map(drop)
+}
+
 /// Runs `tool`, which must succeed within seconds, and returns what it prints.
 pub(crate) fn run(tool: &str, words: &[&str]) -> Result<String> {
     let mut limited = clean("timeout");

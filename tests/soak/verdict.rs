@@ -12,8 +12,8 @@ use crate::witness;
 /// The log, judged.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// Number of commands that ran.
-    pub(crate) grants: usize,
+    /// Number of commands that ran, of each client.
+    pub(crate) grants: BTreeMap<String, usize>,
     pub(crate) overlaps: Vec<Overlap>,
     /// Begins of commands with a fence not above that of an earlier command that they exclude.
     pub(crate) falls: Vec<Duration>,
@@ -27,6 +27,8 @@ pub(crate) struct Verdict {
 pub(crate) struct Overlap {
     pub(crate) at: Duration,
     pub(crate) length: Duration,
+    /// Token of the command beside which others began.
+    pub(crate) loser: String,
 }
 
 /// One command, by its own lines in the log.
@@ -37,15 +39,17 @@ struct Run {
     end: Duration,
     /// Whether flock(2) told it of another command that should not run.
     beside: bool,
+    token: String,
 }
 
 /// The time for which one command had one lock.
 struct Stay {
-    fence: u64,
+    fence: Option<u64>,
     share: Share,
     begin: Duration,
     end: Duration,
     beside: bool,
+    token: String,
 }
 
 impl Verdict {
@@ -56,7 +60,7 @@ impl Verdict {
         let mut verdict = Self::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
-            let [what, locks, at, pid, started] = words[..] else {
+            let [what, locks, at, pid, started, client, token] = words[..] else {
                 bail!("a broken line: {line}")
             };
             let [at, started] = [at.parse()?, started.parse()?].map(Duration::from_nanos);
@@ -76,17 +80,19 @@ impl Verdict {
                     begin: at,
                     end,
                     beside: what == "beside",
+                    token: token.to_owned(),
                 },
             );
+            *verdict.grants.entry(client.to_owned()).or_default() += 1;
             verdict.longest_wait = verdict.longest_wait.max(at.saturating_sub(started));
         }
-        verdict.grants = runs.len();
         let mut stays: BTreeMap<String, Vec<Stay>> = BTreeMap::new();
         for Run {
             locks,
             begin,
             end,
             beside,
+            token,
         } in runs.into_values()
         {
             for Held { key, fence, share } in locks {
@@ -96,6 +102,7 @@ impl Verdict {
                     begin,
                     end,
                     beside,
+                    token: token.clone(),
                 });
             }
         }
@@ -116,11 +123,13 @@ impl Verdict {
                 .iter()
                 .filter(|(share, _)| share.excludes(stay.share))
                 .map(|(_, fence)| *fence);
-            if excluded.max().is_some_and(|fence| fence >= stay.fence) {
-                self.falls.push(stay.begin);
+            if let Some(own) = stay.fence {
+                if excluded.max().is_some_and(|fence| fence >= own) {
+                    self.falls.push(stay.begin);
+                }
+                let fence = highest.entry(stay.share).or_default();
+                *fence = own.max(*fence);
             }
-            let fence = highest.entry(stay.share).or_default();
-            *fence = stay.fence.max(*fence);
             let idle = free_since.map_or(Duration::ZERO, |since| stay.begin.saturating_sub(since));
             self.longest_idle = self.longest_idle.max(idle);
             free_since = free_since.max(Some(stay.end));
@@ -148,6 +157,7 @@ fn overlaps(stays: &[Stay]) -> impl Iterator<Item = Overlap> {
             let overlap = found.entry(loser).or_insert(Overlap {
                 at: stay.begin,
                 length: Duration::ZERO,
+                loser: stays[loser].token.clone(),
             });
             overlap.length = overlap.length.max(until.saturating_sub(overlap.at));
         }

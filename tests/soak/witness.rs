@@ -18,8 +18,17 @@ use testkit::processes::is_killed;
 /// First word of the command line of a witness, which is this program.
 pub(crate) const WORD: &str = "--witness";
 
+/// Name of rlock among the clients.
+pub(crate) const OURS: &str = "rlock";
+
 /// Variable with the start of its rlock, in ns since boot, for the log.
 pub(crate) const STARTED: &str = "SOAK_STARTED";
+
+/// Variable with the name of a client that is not rlock.
+pub(crate) const CLIENT: &str = "SOAK_CLIENT";
+
+/// Variable with the end of the time in which a witness may run, in ns since boot.
+pub(crate) const UNTIL: &str = "SOAK_UNTIL";
 
 /// Runs `--witness DIR MS KIND`: it writes one line when it begins and one when it ends, each in
 /// one write. Every millisecond it writes the time into a file of its own, which is left behind if
@@ -41,12 +50,25 @@ pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
         .join(",");
     let pid = std::process::id();
     let started = std::env::var(STARTED)?;
+    let client = std::env::var(CLIENT).unwrap_or_else(|_| OURS.to_owned());
+    let token = std::env::var("RLOCK_TOKEN").unwrap_or_else(|_| "-".to_owned());
+    let until: Option<u64> = std::env::var(UNTIL)
+        .ok()
+        .map(|until| until.parse())
+        .transpose()?;
+    let until = until.map_or(Duration::MAX, Duration::from_nanos);
+    if now() >= until {
+        return Ok(());
+    }
     let mut log = OpenOptions::new()
         .create(true)
         .append(true)
         .open(dir.join("log"))?;
     let mut say = |what: &str, at: Duration| {
-        let line = format!("{what} {locks} {} {pid} {started}\n", at.as_nanos());
+        let line = format!(
+            "{what} {locks} {} {pid} {started} {client} {token}\n",
+            at.as_nanos()
+        );
         log.write_all(line.as_bytes())
     };
     let ticking = ticks(dir, pid, &locks);
@@ -56,7 +78,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = String>) -> Result<()> {
     let opinion = second_opinion(dir, &ours)?;
     tick()?;
     say(if opinion.is_some() { "begin" } else { "beside" }, begin)?;
-    let ends = now() + hold;
+    let ends = until.min(now() + hold);
     while now() < ends {
         tick()?;
         std::thread::sleep(Duration::from_millis(1));

@@ -147,25 +147,18 @@ impl World {
             };
             let at = now();
             if self.inject(fault, server, contender, random)? {
-                return self.note(
-                    at,
-                    fault,
-                    &format!("server {server}, contender {contender}"),
-                );
+                let target = format!("server {server}, contender {contender}");
+                return self.note(at, fault, target);
             }
         }
         Ok(())
     }
 
     /// Records a fault that began `at`.
-    fn note(&mut self, at: Duration, fault: Fault, target: &str) -> Result<()> {
-        self.events.push(Event { at, fault });
-        Ok(writeln!(
-            self.log,
-            "{} {} ({target})",
-            at.as_nanos(),
-            fault.name()
-        )?)
+    fn note(&mut self, at: Duration, fault: Fault, target: String) -> Result<()> {
+        writeln!(self.log, "{} {} ({target})", at.as_nanos(), fault.name())?;
+        self.events.push(Event { at, fault, target });
+        Ok(())
     }
 
     /// Injects `fault` if that server or contender may suffer it now.
@@ -300,7 +293,7 @@ impl World {
             self.note(
                 at,
                 loss.fault(),
-                &format!("{} on server {server}, beside server {away}", loss.words[0]),
+                format!("{} on server {server}, beside server {away}", loss.words[0]),
             )?;
         }
         let mut rest = Instant::now() + loss.rest;
@@ -490,7 +483,7 @@ impl World {
                 let at = now();
                 self.servers[server].restart();
                 self.hurt[server] = Instant::now() + self.guard + self.rest;
-                self.note(at, Fault::RightClock, &format!("server {server}"))?;
+                self.note(at, Fault::RightClock, format!("server {server}"))?;
             }
             Mend::Quicken(server, direction) => self.servers[server].set_slow(direction, false),
             Mend::Heal(cut) => cut.mend()?,
