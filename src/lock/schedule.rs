@@ -94,6 +94,11 @@ impl Term {
         self.hold_at_least
     }
 
+    /// Time between two renewals that succeed.
+    pub fn renew_every(self) -> Duration {
+        (self.ttl / 3).min(RENEW_AT_LEAST_EVERY)
+    }
+
     /// Returns the end of a grant whose request was about to be sent at `sent`.
     pub fn end(self, sent: Instant) -> Instant {
         (sent + self.ttl).before(self.drift)
@@ -223,7 +228,7 @@ impl Schedule {
 
     /// Time between two renewals that succeed.
     pub fn renew_every(&self) -> Duration {
-        (self.ttl / 3).min(RENEW_AT_LEAST_EVERY)
+        self.term().renew_every()
     }
 
     /// Time between the first signal and SIGKILL while the lease is renewed: `--kill-after` as

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock::{Ahead, Lock, Place};
-use super::rpc::{LeaseKeepAliveRequest, WatchResponse};
+use super::rpc::WatchResponse;
 use crate::clock;
 use crate::lock::schedule::Term;
 use crate::store::etcd::link::{Answers, read};
@@ -46,26 +46,24 @@ impl Lock {
         state.waiting = Some(task.abort_handle());
     }
 
-    /// Keeps the lease of a place, until it is over. A client that asks each third of the TTL
-    /// extends it itself.
+    /// Keeps the lease of a place, until it is over. So the last keepalive is young enough for a
+    /// proof whenever the waiter's turn comes.
     async fn keep_alive(&self, place: &Place, term: Term) {
-        let every = term.ttl() / 2;
+        let every = term.renew_every();
         let mut pause = every;
         loop {
             sleep(pause).await;
-            let asked = clock::now();
-            let extended = self.state().extended;
-            let age = extended.map_or(every, |extended| asked.since(extended));
+            let alive = self
+                .state()
+                .alive
+                .filter(|alive| alive.lease == place.lease);
+            let age = alive.map_or(every, |alive| clock::now().since(alive.asked));
             if age < every {
                 pause = every.saturating_sub(age);
                 continue;
             }
-            let request = LeaseKeepAliveRequest { id: place.lease };
-            pause = match self.client.ask(request).await {
-                Ok(alive) if alive.ttl > 0 => {
-                    self.state().extended = Some(asked);
-                    every
-                }
+            pause = match self.extended(place.lease).await {
+                Ok(alive) if alive.ttl > 0 => every,
                 // The client enters again when it asks.
                 Ok(_) => return self.hints.tell(Hint::Woken(Wake::Recheck)),
                 Err(_) => every / 10,

@@ -4,9 +4,7 @@
 //! 1. A client has at most one entry at a time. The first entry is the lock.
 //! 2. An entry ends with its lease. The lease's number follows from the token, so a lease without
 //!    an entry, and an entry of a request that is carried out late, end with it.
-//! 3. A tenure counts from a keepalive that the leader answered, if a read at the same member and
-//!    in the same term went through it afterwards. The answer to a keepalive alone proves nothing:
-//!    a leader whose disk stands still, or that has been replaced, gives one too.
+//! 3. `proof` tells from when on a tenure counts.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +15,10 @@ use tokio::task::AbortHandle;
 
 use super::client::{Client, Outcome};
 use super::names::{Entry, Names, first_of, lease_of, value};
+use super::proof::{Keepalive, Proof};
 use super::rpc::{
-    CompareTo, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, PutRequest,
-    RangeRequest, Request, SortOrder, TxnRequest, compare, header, kvs, op, range, single,
+    CompareTo, KeyValue, LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RangeRequest, Request,
+    SortOrder, TxnRequest, compare, header, kvs, op, range, single,
 };
 use crate::clock;
 use crate::lock::blocker::Blocker;
@@ -30,7 +29,6 @@ use crate::lock::lease::Revoked;
 use crate::lock::mode::Mode;
 use crate::lock::occupant::{Marker, Members, Occupant, OccupantKind};
 use crate::lock::queue::QueuePosition;
-use crate::lock::schedule::Term;
 use crate::lock::token::Token;
 use crate::store::net::hint_queue::HintQueue;
 use crate::store::net::unwritten::{Unwritten, Writes};
@@ -38,9 +36,6 @@ use crate::store::{Answer, Claim, Fault, FaultKind, Hint, Keep, Renewal, ServerI
 
 /// Number of entries ahead that are looked at for a place's rank.
 const MOST_AHEAD: i64 = 1000;
-
-/// Number of times that a proof is tried whose leader changes meanwhile.
-const PROOFS: usize = 2;
 
 /// A lock, and the client's place in its line.
 pub(super) struct Lock {
@@ -68,8 +63,8 @@ pub(super) struct State {
     pub(super) came: Option<i64>,
     /// The waiter with `--supersede` that came after it.
     pub(super) newer: Option<Blocker>,
-    /// Time before the lease of the entry was last extended.
-    pub(super) extended: Option<Instant>,
+    /// The last keepalive that was answered.
+    pub(super) alive: Option<Keepalive>,
     /// The task that waits in the line at the place.
     pub(super) waiting: Option<AbortHandle>,
     /// The task that listens for the holder.
@@ -91,20 +86,6 @@ pub(super) struct Place {
     pub(super) is_held: bool,
     /// Whether a tombstone stands in it.
     pub(super) is_broken: bool,
-}
-
-/// State of the entry, as a proof has seen it.
-enum Proof {
-    /// It is ours until then, or shorter than that by the time for which its lease is too short.
-    /// With what keeps it from being the lock.
-    Ours {
-        until: Instant,
-        own: Box<Entry>,
-        ahead: Option<KeyValue>,
-        fence: Option<Fence>,
-    },
-    /// It is not there any more.
-    Gone(Revoked),
 }
 
 /// Entries that stand in the way of another.
@@ -181,7 +162,7 @@ impl Lock {
     async fn take(self: &Arc<Self>, claim: &Claim, written: Unwritten) -> (Vote, Option<u32>) {
         let known = self.state().place.clone();
         if let Some(place) = known.filter(|place| place.token == claim.token) {
-            match self.prove(&place, claim.term).await {
+            match self.prove_soon(&place, claim.term).await {
                 Ok(Proof::Ours {
                     until,
                     own,
@@ -235,7 +216,11 @@ impl Lock {
             id: lease,
         };
         let until = match self.client.call(grant, || drop(written)).await {
-            Outcome::Answered { reply, .. } => Some(end(claim.term, asked, reply.ttl)?),
+            Outcome::Answered { reply, .. } => {
+                let alive = Keepalive::new(lease, asked, &reply);
+                self.state().alive = Some(alive);
+                Some(alive.end(claim.term)?)
+            }
             Outcome::Refused(status) if status.is_lease_known() => None,
             other => return Err(other.result().err().unwrap_or_else(given_up)),
         };
@@ -298,7 +283,7 @@ impl Lock {
             earlier.abort();
         }
         state.place = Some(place.clone());
-        (state.seen, state.extended) = (revision, Some(asked));
+        state.seen = revision;
         drop(state);
         Ok((place, until, ahead, fence_of(revision)))
     }
@@ -461,65 +446,6 @@ impl Lock {
         }
     }
 
-    /// Renews the lease of `place`, and proves that the entry was ours all along.
-    async fn prove(&self, place: &Place, term: Term) -> Result<Proof, Fault> {
-        let mut fault = Fault::new(FaultKind::Unavailable, "its leader has changed");
-        for _ in 0..PROOFS {
-            let asked = clock::now();
-            let alive = self
-                .client
-                .ask(LeaseKeepAliveRequest { id: place.lease })
-                .await?;
-            self.state().extended = Some(asked);
-            let reply = self.client.ask(self.proving(place)).await?;
-            let (before, after) = (header(alive.header)?, header(reply.header)?);
-            if (before.member_id, before.raft_term) != (after.member_id, after.raft_term) {
-                fault = Fault::new(FaultKind::Unavailable, "its leader has changed");
-                continue;
-            }
-            let is_ours = reply.succeeded && alive.ttl > 0;
-            let (newest, found) = self.without_newest(reply);
-            self.state().newer = self.newer(newest.as_ref());
-            let (own, others) = entries(found, &place.key);
-            let Some(own) = own.map(Entry::new).filter(|own| {
-                is_ours && (place.created == 0 || own.kv.create_revision == place.created)
-            }) else {
-                return Ok(Proof::Gone(revoked(!others.is_empty())));
-            };
-            let created = own.kv.create_revision;
-            let ahead = first_before(others, created);
-            self.state().seen = after.revision;
-            return Ok(Proof::Ours {
-                until: end(term, asked, alive.ttl)?,
-                own: Box::new(own),
-                ahead,
-                fence: fence_of(after.revision),
-            });
-        }
-        Err(fault)
-    }
-
-    /// Returns the read of a proof: the entry, if it still has its lease, and what stands in its
-    /// way.
-    fn proving(&self, place: &Place) -> TxnRequest {
-        // What came later has no part in it.
-        let before = |span| RangeRequest {
-            max_create_revision: place.created,
-            ..first_of(span)
-        };
-        let ahead = self.names.ahead(place.mode).into_iter().map(before);
-        let newest = self.state().came.map(|_| single(&self.names.newest()));
-        TxnRequest {
-            compare: vec![compare(&place.key, CompareTo::Lease(place.lease))],
-            success: std::iter::once(single(&place.key))
-                .chain(newest)
-                .chain(ahead)
-                .map(range)
-                .collect(),
-            failure: vec![range(first_of(self.names.all()))],
-        }
-    }
-
     /// Renews the lock.
     pub(super) async fn keep(&self, keep: Keep) -> Renewal {
         let known = self.state().place.clone();
@@ -595,28 +521,12 @@ fn breaker(own: &Entry) -> Option<Breaker> {
     own.holder.as_ref()?.1.broken.clone()
 }
 
-/// Returns the end of a lease of `term` that the leader counts from `asked` on at the earliest,
-/// with `ttl` seconds.
-fn end(term: Term, asked: Instant, ttl: i64) -> Result<Instant, Fault> {
-    let granted = Duration::from_secs(u64::try_from(ttl).unwrap_or_default());
-    if granted >= term.ttl() {
-        return Ok(term.end(asked));
-    }
-    Err(Fault::unfit(
-        format!(
-            "its lease lasts {}s and cannot be made longer",
-            granted.as_secs()
-        ),
-        "give a --ttl up to that, or acquire the lock anew",
-    ))
-}
-
 pub(super) fn seconds_up(span: Duration) -> i64 {
     let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
     i64::try_from(whole).unwrap_or(i64::MAX)
 }
 
-fn fence_of(revision: i64) -> Option<Fence> {
+pub(super) fn fence_of(revision: i64) -> Option<Fence> {
     Fence::new(u64::try_from(revision).ok()?)
 }
 
@@ -652,25 +562,25 @@ pub(super) fn entries(
 }
 
 /// Returns the first of `entries`, if it came before the revision `created`.
-fn first_before(entries: Vec<KeyValue>, created: i64) -> Option<KeyValue> {
+pub(super) fn first_before(entries: Vec<KeyValue>, created: i64) -> Option<KeyValue> {
     let first = entries.into_iter().next();
     first.filter(|kv| kv.create_revision < created)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::client::dial;
     use super::super::rpc::RequestOp;
     use super::*;
     use crate::lock::key::Key;
     use crate::store::net::quorum::QuorumAccess;
 
-    fn lock() -> Arc<Lock> {
+    pub(in super::super) fn lock() -> Arc<Lock> {
         let client = Client::new(QuorumAccess::default(), dial(None), Duration::ZERO, 0);
         Lock::new(client, Names::new("", &Key::new("", "job").unwrap()))
     }
 
-    fn ranges(ops: Vec<RequestOp>) -> Vec<RangeRequest> {
+    pub(in super::super) fn ranges(ops: Vec<RequestOp>) -> Vec<RangeRequest> {
         ops.into_iter()
             .filter_map(|op| match op.request {
                 Some(Request::Range(range)) => Some(range),
@@ -694,24 +604,6 @@ mod tests {
             .collect();
         assert_eq!(spans, lock.names.ahead(Mode::Shared));
         assert!(asked.iter().all(|range| range.max_create_revision == 6));
-    }
-
-    #[test]
-    fn a_proof_reads_no_value_of_others_and_nothing_that_came_later() {
-        let lock = lock();
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            let place = Place {
-                created: 7,
-                ..lock.place_of(Token::fresh(), mode)
-            };
-            let proving = lock.proving(&place);
-            let asked = ranges(proving.success);
-            assert_eq!(asked[0], single(&place.key));
-            for other in &asked[1..] {
-                assert!(other.keys_only && other.max_create_revision == 7);
-            }
-            assert!(ranges(proving.failure)[0].keys_only);
-        }
     }
 
     #[test]

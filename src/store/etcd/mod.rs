@@ -18,6 +18,7 @@ mod lock;
 mod look;
 mod names;
 mod newest;
+mod proof;
 mod release;
 pub mod rpc;
 mod status;

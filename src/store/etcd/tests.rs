@@ -306,8 +306,9 @@ fn an_entry_that_came_before_keeps_a_client_out_that_leaves_nothing() {
     });
 }
 
-#[test]
-fn a_turn_is_taken_with_a_proof_and_the_fence_of_that_moment() {
+/// Lets a waiter's turn come, and takes it: the member answers the first read with `header`, and
+/// then makes a proof. Returns the calls, and the end of the tenure.
+fn turn(header: ResponseHeader, told: impl Fn(&[String], Instant, Instant) + 'static) {
     with("etcd://a", |node, member| async move {
         let claim = claim(true);
         let made = txn(origin(1, 1, OURS), true, &[other()]);
@@ -320,17 +321,39 @@ fn a_turn_is_taken_with_a_proof_and_the_fence_of_that_moment() {
             node.next().await,
             Hint::Woken(crate::store::Wake::YourTurn)
         ));
-        member.heard();
-        member.says([
-            lease(TTL),
-            txn(origin(1, 1, 12), true, &[own(claim.token, OURS)]),
-        ]);
+        let (_, entered) = member.heard();
+        let ours = [own(claim.token, OURS)];
+        member.says([txn(header, true, &ours), lease(TTL)]);
+        member.says([txn(origin(1, 1, 12), true, &ours)]);
         match node.acquire(&claim).await.vote {
-            Vote::Granted { fence, .. } => assert_eq!(fence.get(), 12),
+            Vote::Granted { fence, until, .. } => {
+                assert_eq!(fence.get(), 12);
+                told(&member.heard().0, entered, until);
+            }
             vote => panic!("{vote:?}"),
         }
-        assert_eq!(member.heard().0, ["LeaseKeepAlive", "Txn"]);
     });
+}
+
+#[test]
+fn a_turn_is_taken_with_a_read_and_counts_from_the_last_keepalive() {
+    turn(origin(1, 1, 12), |calls, entered, until| {
+        assert_eq!(calls, ["Txn"]);
+        assert!(
+            until <= term().end(entered),
+            "from the request of the lease"
+        );
+    });
+}
+
+#[test]
+fn a_turn_that_another_leader_or_member_gives_begins_with_a_keepalive() {
+    for header in [origin(1, 2, 12), origin(2, 1, 12)] {
+        turn(header, |calls, entered, until| {
+            assert_eq!(calls, ["Txn", "LeaseKeepAlive", "Txn"]);
+            assert!(until > term().end(entered), "from the keepalive");
+        });
+    }
 }
 
 #[test]
