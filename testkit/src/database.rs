@@ -177,6 +177,11 @@ impl Instance {
         self
     }
 
+    /// Returns its port.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
     /// Returns the directory of its data.
     pub(crate) fn data(&self) -> PathBuf {
         self.dir.path().join("data")

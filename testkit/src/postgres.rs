@@ -69,17 +69,32 @@ impl Postgres {
 
     /// Starts a standby of `primary`, with these settings.
     pub fn standby(primary: &Self, settings: &[&str]) -> Self {
+        let mut server = Self::of(Instance::new(settings));
+        server.follow(primary);
+        server
+    }
+
+    /// Starts one that does not run as a standby of `primary`, with its data.
+    pub fn follow(&mut self, primary: &Self) {
         let bin = binaries().expect("it runs already");
-        let own = Instance::new(settings);
+        let data = self.own.data();
+        // A new one has none.
+        let _ = std::fs::remove_dir_all(&data);
         run(as_user(&bin.join("pg_basebackup"))
             .args(["-R", "-X", "stream", "--checkpoint=fast"])
             .args(["-U", "postgres", "-h"])
             .arg(primary.socket())
             .args(["-p", &primary.port().to_string(), "-D"])
-            .arg(own.data()));
-        let mut server = Self::of(own);
-        server.come_back();
-        server
+            .arg(data));
+        self.come_back();
+    }
+
+    /// Lets each commit wait for a standby from now on.
+    pub fn wait_for_standby(&self) {
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("SELECT pg_reload_conf()");
+        let state = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        eventually("the standby is synchronous", || self.sql(state) == "1");
     }
 
     fn prepared(settings: &[&str]) -> Option<Instance> {

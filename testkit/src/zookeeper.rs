@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::processes::{self, signal};
 use crate::program::{clean, source};
 use crate::wait::LIMIT;
-use crate::{Certificates, Port, eventually, skipped, unignore_signals};
+use crate::{Certificates, Port, eventually_within, skipped, unignore_signals};
 
 /// Parts of a server (Debian's libzookeeper-java and libslf4j-java).
 const JARS: [&str; 2] = [
@@ -44,6 +44,9 @@ const CURATOR: [&str; 6] = [
     "/usr/share/java/guava.jar",
     "/usr/share/java/slf4j-simple.jar",
 ];
+
+/// Longest time of a start. On a busy machine an ensemble needs some 20 s to elect a leader.
+const START: Duration = Duration::from_secs(90);
 
 /// Python that has Debian's python3-kazoo.
 const PYTHON: &str = "/usr/bin/python3";
@@ -202,7 +205,9 @@ impl ZooKeeper {
     }
 
     fn until_ready(&self) {
-        eventually("ZooKeeper answers", || self.told("srvr").contains("Mode:"));
+        eventually_within(START, "ZooKeeper answers", || {
+            self.told("srvr").contains("Mode:")
+        });
     }
 
     /// Returns its answer to one of the four letter words.

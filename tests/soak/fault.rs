@@ -50,6 +50,9 @@ pub(crate) enum Fault {
     /// The lock is taken from its holder without a warning. Its command may run until it has heard
     /// of that.
     Revoke,
+    /// These are of databases.
+    EndSessions,
+    Promote,
 }
 
 /// Faults that cost no lock, on one node or several, except that of the rlock that is hit.
@@ -133,7 +136,9 @@ impl Fault {
             Self::KillMember => "member killed, back with its data",
             Self::CutMemberOff => "member cut off from the others",
             Self::MoveLeader => "leader moved",
-            Self::Revoke => "lease revoked by hand",
+            Self::Revoke => "lock taken away by hand",
+            Self::EndSessions => "sessions ended",
+            Self::Promote => "primary killed, standby promoted",
         }
     }
 }

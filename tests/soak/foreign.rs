@@ -12,6 +12,7 @@ use anyhow::Result;
 
 use crate::witness;
 use testkit::now;
+use testkit::program::clean;
 
 /// Lease of each foreign client: time to wait for its turn, and to run.
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
@@ -76,5 +77,13 @@ impl Witness {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+    }
+
+    /// Returns its command, for a client that does not run one by itself.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = clean(&self.words[0]);
+        command.args(&self.words[1..]);
+        self.told_by(&mut command);
+        command
     }
 }

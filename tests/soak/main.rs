@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the report is the output of a soak")]
 
 mod contender;
+mod database;
 mod deployment;
 mod etcd;
 mod fault;
@@ -21,6 +22,7 @@ mod tool;
 mod verdict;
 mod witness;
 mod world;
+mod zookeeper;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use contender::{Contenders, Work, told};
+use database::Replicated;
 use deployment::{Deployment, Unrest};
 use etcd::Etcd;
 use fault::{DOUBLE, FORGETFUL, Fault, HARMLESS, OF_CLIENTS, OF_LINES};
@@ -43,6 +46,7 @@ use testkit::now;
 use testkit::program::first_line;
 use verdict::Verdict;
 use world::World;
+use zookeeper::Ensemble;
 
 /// Seconds of faults in the longest part, unless another number is given.
 const SECONDS: u64 = 60;
@@ -90,6 +94,9 @@ enum Nodes {
     /// A service with sentinels.
     Service,
     Etcd,
+    ZooKeeper,
+    Postgres,
+    MariaDb,
 }
 
 /// Overlaps that are allowed or demanded.
@@ -101,7 +108,7 @@ pub(crate) enum Overlaps {
     Some,
 }
 
-const PLANS: [Plan; 9] = [
+const PLANS: [Plan; 12] = [
     Plan {
         name: "five",
         title: "8 contend for a lock on five nodes",
@@ -215,6 +222,48 @@ const PLANS: [Plan; 9] = [
         share: 1,
     },
     Plan {
+        name: "zookeeper",
+        title: "8 contend with kazoo for a lock in a ZooKeeper ensemble",
+        nodes: Nodes::ZooKeeper,
+        contenders: 8,
+        keeps: true,
+        faults: &[OF_CLIENTS, OF_LINES],
+        long: 64,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "postgres",
+        title: "8 contend with ShedLock for a lock in PostgreSQL",
+        nodes: Nodes::Postgres,
+        contenders: 8,
+        keeps: true,
+        faults: &[OF_CLIENTS, OF_LINES],
+        long: 64,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 1,
+    },
+    Plan {
+        name: "mariadb",
+        title: "8 contend with ShedLock for a lock in MariaDB",
+        nodes: Nodes::MariaDb,
+        contenders: 8,
+        keeps: true,
+        faults: &[OF_CLIENTS, OF_LINES],
+        long: 64,
+        kinds: false,
+        planted: false,
+        overlaps: Overlaps::None,
+        seconds_a_fault: 2,
+        share: 2,
+    },
+    Plan {
         name: "planted",
         title: "2 contend, with a bug planted (--on-lost warn)",
         nodes: Nodes::Servers(1),
@@ -312,6 +361,9 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         Nodes::Cluster => (0, Some(Box::new(Members::start()))),
         Nodes::Service => (0, Some(Box::new(Service::start(cuts)))),
         Nodes::Etcd => (0, Some(Box::new(Etcd::start()?))),
+        Nodes::ZooKeeper => (0, Some(Box::new(Ensemble::start()?))),
+        Nodes::Postgres => (0, Some(Box::new(Replicated::<testkit::Postgres>::start()?))),
+        Nodes::MariaDb => (0, Some(Box::new(Replicated::<testkit::MariaDb>::start()?))),
     };
     let servers: Vec<Server> = (0..count)
         .map(|_| Server::start(plan.keeps))

@@ -130,8 +130,7 @@ fn a_failover_costs_a_command_nothing_if_the_standby_has_the_row() {
         return;
     };
     let standby = Postgres::standby(&primary, &[]);
-    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
-    primary.sql("SELECT pg_reload_conf()");
+    primary.wait_for_standby();
     let both = format!(
         "postgresql://rlock@{},{}/rlock",
         standby.host(),
