@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(crate) struct Event {
     pub(crate) at: Duration,
     pub(crate) fault: Fault,
-    /// What was hit. Of [`Fault::Revoke`] it is a token.
+    /// The place that was hit. Of [`Fault::Revoke`] it is a token.
     pub(crate) target: String,
 }
 
