@@ -11,11 +11,11 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use nix::sys::signal::Signal;
-use rlock::exit::Outcome;
-use rlock::job::signals;
-use rlock::job::spawn::Inherited;
-use rlock::report::Log;
-use rlock::{cli, command, exit, report, settings};
+use rlock_cli::exit::Outcome;
+use rlock_cli::job::signals;
+use rlock_cli::job::spawn::Inherited;
+use rlock_cli::report::Log;
+use rlock_cli::{cli, command, exit, report, settings};
 
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]

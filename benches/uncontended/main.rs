@@ -13,7 +13,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use rlock::job::guard::Guard;
+use rlock_cli::job::guard::Guard;
 use testkit::Server;
 use testkit::measure::contender::{Contender, measure};
 use testkit::measure::machine::{self, megabytes};

@@ -6,6 +6,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
+extern crate rlock_cli as rlock;
+
 mod support;
 
 mod access;

@@ -500,6 +500,24 @@ fn links_lead_to_files(root: &Path) {
     }
 }
 
+#[test]
+fn the_crate_is_packaged_without_a_warning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !root.join(".git").exists() || !has("git") {
+        return skipped("no checkout of git");
+    }
+    let output = Command::new(root.join("packaging/crate"))
+        .args(["package", "--no-verify", "--offline"])
+        .output()
+        .expect("packaging/crate");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(
+        told.contains("Packaged ") && !told.contains("warning"),
+        "{told}"
+    );
+}
+
 /// As packaging/release does, with the binary under test in the place of the static one.
 #[test]
 fn the_package_installs_runs_and_goes_without_a_trace() {
