@@ -127,7 +127,8 @@ fn note_is_cut_to(lock: &LockSettings) -> Option<usize> {
 }
 
 /// Returns the next signal that ends a wait: any that would be passed on to a command.
-async fn await_interruption(signals: &mut Signals) -> CaughtSignal {
+/// Waits for a signal that ends a wait. Cancel safe.
+pub(super) async fn await_interruption(signals: &mut Signals) -> CaughtSignal {
     loop {
         let caught = signals.next().await;
         if caught.signal != Signal::SIGCHLD {

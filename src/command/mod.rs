@@ -45,7 +45,7 @@ pub fn dispatch(
         Command::Renew(args) => held::renew(&args, sources),
         Command::Release(args) => held::release(&args, sources),
         Command::Check(args) => held::check(&args, sources),
-        Command::Inspect(args) => inspect::inspect(&args, sources),
+        Command::Inspect(args) => inspect::inspect(&args, sources, inherited),
         Command::Break(args) => break_lock::break_lock(&args, sources),
         Command::Doctor(args) => doctor::doctor(&args, sources),
         Command::Config(args) => config::config(&args),

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{RLOCK, Rlock, Running, Server, Session, eventually, rlock, rlock_words};
+use crate::support::{
+    RLOCK, Rlock, Running, Server, Session, eventually, rlock, rlock_words, signal,
+};
 
 fn inspect(node: &str) -> Rlock {
     rlock_words(["inspect"]).node(node)
@@ -379,7 +382,7 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
     watching.wait_for(&format!("{}: cannot connect", server.url()));
     server.come_back();
     watching.wait_for("job  (free)");
-    watching.signal(nix::sys::signal::Signal::SIGTERM);
+    watching.signal(Signal::SIGTERM);
     eventually("it has ended", || !watching.is_running());
 
     let mut shell = Session::bash_on(RLOCK, &server);
@@ -401,6 +404,18 @@ fn watching_survives_the_death_of_the_node_and_ends_at_a_signal() {
     assert_eq!(shell.code(), 0);
     assert!(before.contains(" icanon"), "{before}");
     assert_eq!(shell.answer("stty -a"), before);
+
+    // So does a signal of another process.
+    for (which, code) in [(Signal::SIGHUP, 129), (Signal::SIGTERM, 143)] {
+        shell.line("sh -c 'echo pid $$; exec rlock inspect --watch=0.1 job'");
+        let watching = shell.number("pid ");
+        shell.sees("Z, every 100ms; q quits");
+        shell.sees("(not rlock)");
+        signal(watching, which);
+        shell.prompt();
+        assert_eq!(shell.code(), code);
+        assert_eq!(shell.answer("stty -a"), before);
+    }
 }
 
 const QUEUE: &str = "rlock:queue:{job}:job";

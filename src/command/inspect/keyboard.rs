@@ -1,10 +1,10 @@
 //! The keys that are pressed while `--watch` draws: `q` quits, as in top(1) and less(1).
 //!
-//! Ctrl-C and Ctrl-\ arrive as keys too, so that the terminal is as before when they end rlock.
+//! Ctrl-C and Ctrl-\ arrive as keys too.
 
 use std::io::{self, IsTerminal, Stdin};
 
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::Signal;
 use nix::sys::termios::{
     LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr,
 };
@@ -39,8 +39,8 @@ impl Keyboard {
         Some(Self { stdin, before })
     }
 
-    /// Waits until the user wants to quit. Ends rlock by the signal of a key that has one.
-    pub(super) async fn quits(&self) {
+    /// Waits until the user wants to quit. Returns the signal of a key that has one.
+    pub(super) async fn quits(&self) -> Option<Signal> {
         let key_of = |index: SpecialCharacterIndices| self.before.control_chars[index as usize];
         loop {
             let mut key = [0];
@@ -49,27 +49,24 @@ impl Keyboard {
             };
             let count = read(self.stdin.get_ref(), &mut key).unwrap_or_default();
             ready.clear_ready();
-            let signal = match key[0] {
+            match key[0] {
                 // The terminal has hung up.
-                _ if count == 0 => return,
-                b'q' | b'Q' => return,
-                key if key == key_of(SpecialCharacterIndices::VINTR) => Signal::SIGINT,
-                key if key == key_of(SpecialCharacterIndices::VQUIT) => Signal::SIGQUIT,
-                _ => continue,
-            };
-            self.restore();
-            let _ = raise(signal);
-            return;
+                _ if count == 0 => return None,
+                b'q' | b'Q' => return None,
+                key if key == key_of(SpecialCharacterIndices::VINTR) => {
+                    return Some(Signal::SIGINT);
+                }
+                key if key == key_of(SpecialCharacterIndices::VQUIT) => {
+                    return Some(Signal::SIGQUIT);
+                }
+                _ => {}
+            }
         }
-    }
-
-    fn restore(&self) {
-        let _ = tcsetattr(self.stdin.get_ref(), SetArg::TCSADRAIN, &self.before);
     }
 }
 
 impl Drop for Keyboard {
     fn drop(&mut self) {
-        self.restore();
+        let _ = tcsetattr(self.stdin.get_ref(), SetArg::TCSADRAIN, &self.before);
     }
 }

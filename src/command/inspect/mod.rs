@@ -5,7 +5,6 @@ mod programs;
 mod table;
 
 use std::cell::RefCell;
-use std::future::pending;
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
@@ -17,9 +16,12 @@ use self::keyboard::Keyboard;
 use crate::cli::NodeArgs;
 use crate::cli::subcommands::{InspectArgs, InspectFormat};
 use crate::clock::{self, Alarm};
+use crate::command::acquisition::await_interruption;
 use crate::command::{block_on, nodes_of, print, unanswered};
 use crate::exit::{Failure, Outcome};
 use crate::hold::observe::{Observations, Room, observe_but, scan};
+use crate::job::signals::Signals;
+use crate::job::spawn::Inherited;
 use crate::lock::census::State;
 use crate::lock::fault::{Denied, Faults};
 use crate::lock::key::Key;
@@ -70,7 +72,11 @@ struct View {
     incomplete: Option<Failure>,
 }
 
-pub fn inspect(args: &InspectArgs, sources: &Sources) -> anyhow::Result<Outcome> {
+pub fn inspect(
+    args: &InspectArgs,
+    sources: &Sources,
+    inherited: &Inherited,
+) -> anyhow::Result<Outcome> {
     let format = format(args, sources)?;
     let reach = NodeSettings::new(&args.nodes, sources)?;
     let selection = Selection::of(args)?;
@@ -387,47 +393,52 @@ async fn watch(
     selection: &Selection,
     format: InspectFormat,
     every: Duration,
+    inherited: &Inherited,
 ) -> anyhow::Result<Outcome> {
-    let mut alarm = Alarm::new()?;
     let is_data = !matches!(format, InspectFormat::Table | InspectFormat::Wide);
     let keyboard = (!is_data).then(Keyboard::open).flatten();
     let head = format!("every {}; q quits", duration::show(every));
-    loop {
-        let begun = clock::now();
-        // Opened each time, so that a node that came back is found at once.
-        let text = match View::take(reach, selection, false).await {
-            Ok(view) => {
-                let told = || {
-                    view.incomplete
-                        .as_ref()
-                        .map(|failure| format!("{failure}\n"))
-                        .unwrap_or_default()
-                };
-                view.shown(format).unwrap_or_else(told)
+    let drawing = async {
+        let mut alarm = Alarm::new()?;
+        loop {
+            let begun = clock::now();
+            // Opened each time, so that a node that came back is found at once.
+            let text = match View::take(reach, selection, false).await {
+                Ok(view) => {
+                    let told = || {
+                        view.incomplete
+                            .as_ref()
+                            .map(|failure| format!("{failure}\n"))
+                            .unwrap_or_default()
+                    };
+                    view.shown(format).unwrap_or_else(told)
+                }
+                Err(error) => format!("{error:#}\n"),
+            };
+            let text = match &keyboard {
+                Some(_) => {
+                    let now = humantime::format_rfc3339_seconds(SystemTime::now());
+                    format!("{now}, {head}\n{text}")
+                }
+                None => text,
+            };
+            if !print(screen(&text, is_data).as_bytes())? {
+                return Ok(Outcome::Done);
             }
-            Err(error) => format!("{error:#}\n"),
-        };
-        let text = match &keyboard {
-            Some(_) => {
-                let now = humantime::format_rfc3339_seconds(SystemTime::now());
-                format!("{now}, {head}\n{text}")
-            }
-            None => text,
-        };
-        if !print(screen(&text, is_data).as_bytes())? {
-            return Ok(Outcome::Done);
+            alarm.reached(begun + every).await;
         }
-        let quits = async {
-            match &keyboard {
-                Some(keyboard) => keyboard.quits().await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            () = alarm.reached(begun + every) => {}
-            () = quits => return Ok(Outcome::Done),
-        }
-    }
+    };
+    let Some(keyboard) = &keyboard else {
+        return drawing.await;
+    };
+    // A signal that ends rlock must find the terminal as it was before.
+    let mut signals = Signals::catch(inherited)?;
+    let signal = tokio::select! {
+        drawn = drawing => return drawn,
+        key = keyboard.quits() => key,
+        caught = await_interruption(&mut signals) => Some(caught.signal),
+    };
+    Ok(signal.map_or(Outcome::Done, |signal| Outcome::Interrupted(signal as i32)))
 }
 
 /// Returns the text for a redraw: on a terminal in place of the last one, cut to its height; else
