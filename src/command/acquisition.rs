@@ -84,9 +84,14 @@ pub(super) async fn take(
     let taken = holdings::take(&nodes, waiting, &mut client, alarm, changed, cancelled).await?;
     Ok(match taken {
         Waited::Held(holdings) => {
-            let after = clock::now().since(client.begun);
+            let now = clock::now();
+            let after = now.since(client.begun);
+            // A run renews it.
+            let left = (!lock.waiting.for_command).then(|| holdings.deadline().since(now));
             for (key, (_, fence)) in lock.keys.iter().zip(holdings.grants()) {
-                lock.report.of(key).say(&Event::Acquired { fence, after });
+                lock.report
+                    .of(key)
+                    .say(&Event::Acquired { fence, after, left });
             }
             client.progress.acquired(&lock.report, after);
             Ok(Cover::Own(holdings))

@@ -217,7 +217,9 @@ impl Occupant {
     /// it ends.
     fn end(&self, now: u64) -> String {
         match self.ttl {
-            Some(ttl) if self.is_parked() => format!("; free in {}", until(ttl, now)),
+            Some(ttl) if self.is_parked() => {
+                format!("; free in {}", duration::show_until(ttl, now))
+            }
             Some(ttl) if self.is_overdue(ttl) => {
                 format!(
                     "; its renewal is overdue: its lease ends in {}",
@@ -225,7 +227,10 @@ impl Occupant {
                 )
             }
             Some(_) if self.is_renewed() => String::new(),
-            Some(ttl) => format!("; its lease ends in {} unless renewed", until(ttl, now)),
+            Some(ttl) => format!(
+                "; its lease ends in {} unless renewed",
+                duration::show_until(ttl, now)
+            ),
             None if !matches!(self.who, OccupantKind::Foreign(_)) => String::new(),
             None => "; it has no TTL and will never go away by itself".to_owned(),
         }
@@ -371,17 +376,6 @@ impl fmt::Display for Members {
             count => write!(f, " and {} more", count - 1),
         }
     }
-}
-
-/// Returns the time that is left at `now` (unix time in ms), and of an hour or more also when it is
-/// over: `2days 23h (Sun 12:00 UTC)`.
-fn until(left: Duration, now: u64) -> String {
-    let span = duration::show_rounded(left);
-    if left < Duration::from_secs(3600) {
-        return span;
-    }
-    let end = duration::time_of_day(now.saturating_add(duration::millis(left)));
-    format!("{span} ({end})")
 }
 
 #[cfg(test)]

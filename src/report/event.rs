@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Map, Value, json};
 
 use super::Level;
-use super::status_text::{Status, ahead, at_node, fields_of, holder, occupied, told};
+use super::status_text::{Status, ahead, at_node, fields_of, holder, now, occupied, told};
 use crate::exit::Outcome;
 use crate::job::policy::{ExitStatus, Reaction};
 use crate::lock::backoff::{FIRST_POLL, LONGEST_POLL};
@@ -24,7 +24,7 @@ use crate::lock::last::Entry;
 use crate::lock::lease::Revoked;
 use crate::lock::occupant::Occupant;
 use crate::lock::waiting::Notice;
-use crate::text::duration::{millis, show_rounded};
+use crate::text::duration::{millis, show_rounded, show_until};
 
 /// A change of a lock, or of its command.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,12 @@ pub enum Event<'a> {
     EndingLeftovers { count: usize },
     /// A node refuses rlock; a majority of the others answers.
     Refused { node: &'a str, fault: &'a Fault },
-    /// The lock was taken.
-    Acquired { fence: Fence, after: Duration },
+    /// The lock was taken. `left`: time for which it is held, if no process renews it.
+    Acquired {
+        fence: Fence,
+        after: Duration,
+        left: Option<Duration>,
+    },
     /// The command runs under the lock of an outer rlock.
     Nested { occupant: &'a Occupant },
     /// The command was started.
@@ -195,13 +199,19 @@ impl Event<'_> {
                 )
             }
             Self::Refused { node, fault } => refused(node, fault),
-            Self::Acquired { fence, after } => {
-                let words = format!("acquired, fence {fence}, after {}", show_rounded(after));
-                info(
-                    "acquired",
-                    json!({ "fence": fence.get(), "wait_ms": millis(after) }),
-                    words,
-                )
+            Self::Acquired { fence, after, left } => {
+                let held = left.map_or_else(String::new, |left| {
+                    format!("; held for {}", show_until(left, now()))
+                });
+                let words = format!(
+                    "acquired, fence {fence}, after {}{held}",
+                    show_rounded(after)
+                );
+                let mut data = json!({ "fence": fence.get(), "wait_ms": millis(after) });
+                if let Some(left) = left {
+                    data["left_ms"] = millis(left).into();
+                }
+                info("acquired", data, words)
             }
             Self::Nested { occupant } => {
                 let words = format!("running under the outer lock, {}", occupant.named());
@@ -229,7 +239,7 @@ impl Event<'_> {
             Self::Renewed { left } => info(
                 "renewed",
                 json!({ "left_ms": millis(left) }),
-                format!("renewed for {}", show_rounded(left)),
+                format!("renewed for {}", show_until(left, now())),
             ),
             Self::RenewalFailed { node, why } => info(
                 "trouble",
@@ -325,7 +335,10 @@ impl Event<'_> {
                 warning("unconfirmed", NONE, words)
             }
             Self::Parked { left } => {
-                let words = format!("parked: the lock stays for another {}", show_rounded(left));
+                let words = format!(
+                    "parked: the lock stays for another {}",
+                    show_until(left, now())
+                );
                 info("parked", json!({ "left_ms": millis(left) }), words)
             }
             Self::Released => info("released", NONE, "released"),

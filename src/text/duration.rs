@@ -81,8 +81,18 @@ pub fn days(span: Duration) -> String {
     format!("{}d", span.as_secs() / (24 * 3600))
 }
 
+/// Returns the time that is left at `now` (unix time in ms), and of an hour or more also when it is
+/// over: `2days 23h (Sun 12:00 UTC)`.
+pub fn show_until(left: Duration, now: u64) -> String {
+    let span = show_rounded(left);
+    if left < Duration::from_secs(3600) {
+        return span;
+    }
+    format!("{span} ({})", time_of_day(now.saturating_add(millis(left))))
+}
+
 /// Returns the day of the week and the time of day at `at`, in unix milliseconds: `Fri 22:15 UTC`.
-pub fn time_of_day(at: u64) -> String {
+fn time_of_day(at: u64) -> String {
     // 1970 began on a Thursday.
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     let minutes = at / 60_000;

@@ -76,6 +76,27 @@ fn a_lock_that_was_acquired_keeps_others_out_until_it_is_released() {
 }
 
 #[test]
+fn a_long_hold_is_told_with_the_time_of_day_at_which_it_ends() {
+    let server = Server::start();
+    let steps = |words: &[&str]| {
+        let words = words.iter().chain(&["-k", "job", "--ttl", "2h", "-v"]);
+        rlock_words(words).on(&server)
+    };
+    let taken = steps(&["acquire"]).finish().code(0);
+    let renewed = steps(&["renew"]).env("RLOCK_TOKEN", &taken.stdout[0]);
+    let renewed = renewed.finish().code(0);
+    for (told, words) in [(taken, "; held for 1h "), (renewed, "renewed for 1h ")] {
+        let said = told.stderr;
+        let end = said.split_once(words).expect("the time").1;
+        let (_, end) = end.trim_end().split_once(" (").expect("the time of day");
+        let [day, time, "UTC)"] = end.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{said}");
+        };
+        assert!(day.len() == 3 && time.len() == 5, "{said}");
+    }
+}
+
+#[test]
 fn what_acquire_prints_is_fit_for_a_shell_and_for_a_program() {
     let server = Server::start();
     let script = format!(
