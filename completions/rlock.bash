@@ -294,7 +294,7 @@ _rlock() {
             return 0
             ;;
         rlock__subcmd__break)
-            opts="-k -y -q -v -h --key --token --slot --reason --yes --now --foreign --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --quiet --verbose --log --progress --help"
+            opts="-k -y -q -v -h --key --host --token --slot --reason --yes --now --foreign --node --prefix --node-timeout --ca --cert --cert-key --tls-server-name --password-file --sentinel-password-file --config --quiet --verbose --log --progress --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -308,6 +308,13 @@ _rlock() {
                     return 0
                     ;;
                 -k)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --host)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

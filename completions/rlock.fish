@@ -264,6 +264,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s q -l quiet -d 'P
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c rlock -n "__fish_rlock_using_subcommand break" -s k -l key -d 'A lock\'s name, even if it looks like a pattern or an option' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l host -d 'Break what clients on this host hold, of all locks where none is named' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l token -d 'Break the lock of this token alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l slot -d 'Break the lock of the holder of this slot alone' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l reason -d 'Why: the holder says it, and inspect shows it' -r -f

@@ -239,8 +239,12 @@ pub struct BreakArgs {
     pub keys: Vec<String>,
 
     /// Names of locks, or patterns (*, ?, [a-z], [!a-z]) for locks that are held
-    #[arg(value_name = "KEY|PATTERN", required_unless_present = "keys", value_parser = lock_name)]
+    #[arg(value_name = "KEY|PATTERN", required_unless_present_any = ["keys", "host"], value_parser = lock_name)]
     pub words: Vec<String>,
+
+    /// Break what clients on this host hold, of all locks where none is named
+    #[arg(long, value_name = "HOST", help_heading = "Lock")]
+    pub host: Option<String>,
 
     /// Break the lock of this token alone
     #[arg(long, value_name = "TOKEN", help_heading = "Lock")]

@@ -50,7 +50,7 @@ struct BreakRequest<'a> {
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
     reach.store.needs(Feature::Parking, "break")?;
-    let selection = Selection::new(&args.nodes, &args.keys, &args.words)?;
+    let selection = Selection::new(&args.nodes, &args.keys, &args.words, args.host.as_ref())?;
     if selection.has_patterns() {
         reach.store.needs(Feature::Listing, "break of a pattern")?;
     }
@@ -85,7 +85,9 @@ async fn break_all(
     for key in keys {
         let is_named = selection.names(&key);
         let request = BreakRequest::look(args, key, reach, is_alone).await?;
-        if !is_named && request.looks.census().leading().is_none() {
+        let census = request.looks.census();
+        let is_anothers = args.host.is_some() && request.targets(&census).is_empty();
+        if (!is_named && census.leading().is_none()) || is_anothers {
             continue;
         }
         match request.shown() {
@@ -238,7 +240,7 @@ impl<'a> BreakRequest<'a> {
         Failure::about(&self.key, Outcome::No, why)
     }
 
-    /// Returns the holders that are meant: all members, or the one that was chosen. Of an exclusive
+    /// Returns the holders that are meant: all members, or those that were chosen. Of an exclusive
     /// lock, the occupant at most nodes.
     fn targets<'c>(&self, census: &Census<'c>) -> Vec<&'c Occupant> {
         let Some((leading, _)) = census.leading() else {
@@ -256,8 +258,14 @@ impl<'a> BreakRequest<'a> {
         // exclusive lock.
         let all = if all.is_empty() { vec![leading] } else { all };
         let is_meant = |occupant: &&Occupant| {
-            let token = occupant.holder().map(|(token, _)| token);
+            let (token, details) = occupant.holder().unzip();
+            let host = details.map(|details| &details.host);
             self.args.token.is_none_or(|meant| token == Some(meant))
+                && self
+                    .args
+                    .host
+                    .as_ref()
+                    .is_none_or(|meant| host == Some(meant))
                 && self
                     .args
                     .slot

@@ -3,8 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
+use testkit::ZooKeeper;
+use testkit::namespaces::unshare;
+use testkit::zookeeper::has_zookeeper;
+
 use crate::support::{
-    Nodes, RLOCK, Rlock, Running, Server, Session, alive, eventually, guard_of, rlock, rlock_words,
+    Database, Etcd, MariaDb, Nodes, Postgres, RLOCK, Rlock, Running, Server, Session, alive,
+    eventually, guard_of, rlock, rlock_words,
 };
 
 /// Returns `rlock break job`, to be completed.
@@ -253,6 +258,75 @@ fn names_that_inspect_prints_break_these_locks_and_no_others() {
     assert!(told.is_ok_and(|told| told.status.success()), "{script}");
     meant.finish().code(79);
     assert!(others.iter_mut().all(Running::is_running));
+}
+
+/// Returns `rlock run` on a host called away7.
+fn away(key: &str) -> Rlock {
+    let script = r#"hostname away7; exec "$0" run --key "$@""#;
+    Rlock::of("unshare", ["-u", "sh", "-c", script, RLOCK, key])
+}
+
+/// Breaks what one host holds, and no other host's slot of the same lock, where there are slots.
+fn the_locks_of_one_host_are_broken(node: &str, slots: Option<&[&str]>) {
+    if unshare(&["-u"]).is_none() {
+        return;
+    }
+    let hold = |run: Rlock, options: &[&str]| run.node(node).args(options).hold(OBEDIENT);
+    let pool = |run: Rlock| slots.map(|slots| hold(run, slots));
+    let kept = [Some(hold(rlock("kept"), &[])), pool(rlock("pool"))];
+    let broken = [Some(hold(away("gone"), &[])), pool(away("pool"))];
+    let breaking = |words: &[&str]| {
+        let words = ["break", "--host", "away7"].iter().chain(words);
+        rlock_words(words).node(node).finish()
+    };
+    breaking(&[]).code(64).said(&["@away7", "give --yes"]);
+    breaking(&["--yes", "kept"])
+        .code(1)
+        .said(&["nothing to break: no lock that matches is held"]);
+    breaking(&["--yes"]).code(0);
+    for run in broken.into_iter().flatten() {
+        run.finish().code(79).mentions(&["broke the lock"]);
+    }
+    assert!(kept.into_iter().flatten().all(|mut run| run.is_running()));
+    breaking(&["--yes"]).code(1);
+}
+
+#[test]
+fn the_locks_of_one_host_are_broken_on_redis() {
+    let server = Server::start();
+    // A success is no lock of a host.
+    rlock("once")
+        .on(&server)
+        .args(["--once", "1h"])
+        .sh("true")
+        .code(0);
+    the_locks_of_one_host_are_broken(&server.url(), Some(&["--slots", "2"]));
+    let again = rlock("once").on(&server).args(["--once", "1h"]);
+    again.sh("echo ran").code(0).printed(&[]);
+}
+
+#[test]
+fn the_locks_of_one_host_are_broken_on_etcd() {
+    if let Some(server) = Etcd::start(1) {
+        the_locks_of_one_host_are_broken(&server.url(), None);
+    }
+}
+
+#[test]
+fn the_locks_of_one_host_are_broken_on_zookeeper() {
+    if has_zookeeper() {
+        the_locks_of_one_host_are_broken(&ZooKeeper::start(&[]).url(), Some(&["--slots", "2"]));
+    }
+}
+
+#[test]
+fn the_locks_of_one_host_are_broken_in_databases() {
+    if let Some(server) = Postgres::start() {
+        the_locks_of_one_host_are_broken(&server.url(), None);
+    }
+    if let Some(server) = MariaDb::start() {
+        the_locks_of_one_host_are_broken(&server.url(), None);
+    }
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub fn inspect(
 ) -> anyhow::Result<Outcome> {
     let format = format(args, sources)?;
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    let selection = Selection::of(args)?;
+    let selection = Selection::new(&args.nodes, &args.keys, &args.words, args.host.as_ref())?;
     if !selection.patterns.is_empty() {
         reach
             .store
@@ -92,7 +92,7 @@ pub fn inspect(
     let with_line = form == ProgressForm::Line;
     block_on(async {
         if let Some(every) = args.watch {
-            return watch(&reach, &selection, format, every.max(OFTEN)).await;
+            return watch(&reach, &selection, format, every.max(OFTEN), inherited).await;
         }
         let view = View::take(&reach, &selection, with_line).await?;
         if let Some(shown) = view.shown(format) {
@@ -118,24 +118,16 @@ fn format(args: &InspectArgs, sources: &Sources) -> Result<InspectFormat, Failur
 }
 
 impl Selection {
-    /// Returns the locks to show: all, if none is named.
-    fn of(args: &InspectArgs) -> Result<Self, Failure> {
-        let (nodes, every) = (&args.nodes, ["*".to_owned()]);
-        let is_named = !args.keys.is_empty() || !args.words.is_empty();
-        let words = if is_named { &args.words[..] } else { &every };
-        Ok(Self {
-            is_question: is_named || args.host.is_some(),
-            host: args.host.clone(),
-            ..Self::new(nodes, &args.keys, words)?
-        })
-    }
-
-    /// Reads names, and words that are names or patterns.
+    /// Reads names, and words that are names or patterns. All locks, if there is neither.
     pub(super) fn new(
         nodes: &NodeArgs,
         keys: &[String],
         words: &[String],
+        host: Option<&String>,
     ) -> Result<Self, Failure> {
+        let every = ["*".to_owned()];
+        let is_named = !keys.is_empty() || !words.is_empty();
+        let words = if is_named { words } else { &every };
         let (patterns, names): (Vec<&String>, Vec<&String>) =
             words.iter().partition(|word| is_pattern(word));
         let key = |name: &String| settings::key(nodes, name);
@@ -157,8 +149,8 @@ impl Selection {
             keys: all,
             patterns: patterns.into_iter().map(read).collect::<Result<_, _>>()?,
             prefix: nodes.prefix.clone(),
-            is_question: true,
-            host: None,
+            is_question: is_named || host.is_some(),
+            host: host.cloned(),
         })
     }
 
@@ -166,8 +158,14 @@ impl Selection {
         !self.patterns.is_empty()
     }
 
-    /// Returns the locks that are named, and those that match and have been used within a week.
+    /// Returns the locks that are named, and those that match and have been used within a week. With
+    /// a host, only those of which it may be a holder.
     pub(super) async fn find(&self, reach: &NodeSettings) -> anyhow::Result<Vec<Key>> {
+        if self.host.is_some() {
+            let view = View::take(reach, self, false).await?;
+            let locks = view.incomplete.map_or(Ok(view.locks), Err)?;
+            return Ok(locks.into_iter().map(|(key, _)| key).collect());
+        }
         let mut keys = self.keys.clone();
         if self.has_patterns() {
             let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
