@@ -51,6 +51,11 @@ fn the_units_are_valid() {
         std::fs::write(folder.path().join(name), unit).expect(name);
         folder.path().join(name)
     });
+    are_valid(&units);
+}
+
+/// Asks systemd about the units, and what lies beside them.
+fn are_valid(units: &[PathBuf]) {
     let output = Command::new("systemd-analyze")
         .arg("verify")
         .args(units)
@@ -58,11 +63,40 @@ fn the_units_are_valid() {
         .expect("systemd-analyze");
     let told = String::from_utf8_lossy(&output.stderr);
     // Units of the machine itself may be broken.
-    let ours: Vec<&str> = told
-        .lines()
-        .filter(|line| line.contains("backup.") || line.contains("singleton."))
-        .collect();
-    assert!(ours.is_empty(), "{told}");
+    let names = ["backup.", "importer.", "singleton.", "told"];
+    let is_ours = |line: &&str| names.iter().any(|name| line.contains(name));
+    assert_eq!(told.lines().find(is_ours), None, "{told}");
+}
+
+/// As their first lines name them.
+#[test]
+fn the_units_of_the_recipes_are_valid() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut units = Vec::new();
+    for page in ["being-told", "systemd"] {
+        let page = root.join(format!("docs/recipes/{page}.md"));
+        let page = std::fs::read_to_string(page).expect("a page");
+        for block in page.split("```ini\n# /etc/systemd/system/").skip(1) {
+            let (unit, _) = block.split_once("```").expect("an end");
+            let (name, unit) = unit.split_once('\n').expect("a unit");
+            let unit = unit
+                .replace("ExecStart=rlock", &format!("ExecStart={RLOCK}"))
+                .replace("/usr/local/bin/tell-slack", RLOCK)
+                .replace("User=backup", "User=root");
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(&path, unit).expect("a unit");
+            if path.parent() == Some(folder.path()) {
+                units.push(path);
+            }
+        }
+    }
+    assert_eq!(units.len(), 4);
+    are_valid(&units);
 }
 
 /// The units' command lines, less the service.

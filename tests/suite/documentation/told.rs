@@ -108,9 +108,9 @@ impl Told {
     }
 
     /// Runs `tell-slack` as a shell does behind a run that has failed.
-    fn slack(&self, code: i32) {
+    fn slack(&self, code: &str) {
         let status = Command::new(self.folder.path().join("tell-slack"))
-            .args(["job", &code.to_string()])
+            .args(["job", code])
             .env("SLACK_URL", &self.url)
             .status();
         assert!(status.expect("the script").success());
@@ -146,13 +146,15 @@ fn slack_hears_what_an_exit_code_means() {
     let Some(told) = told() else { return };
     let host = nix::unistd::gethostname().expect("a name");
     let host = host.to_string_lossy();
-    told.slack(0);
-    told.slack(75);
+    told.slack("0");
+    told.slack("75");
     for (code, what) in [
-        (3, "failed with exit code 3"),
-        (69, "no server of the locks could be reached"),
-        (79, "the lock was lost"),
-        (143, "ended by signal 15"),
+        ("3", "failed with exit code 3"),
+        ("69", "no server of the locks could be reached"),
+        ("79", "the lock was lost"),
+        ("143", "ended by signal 15"),
+        // As systemd tells it.
+        ("KILL", "rlock itself was ended by SIGKILL"),
     ] {
         told.slack(code);
         let request = told.next();
