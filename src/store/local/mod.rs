@@ -68,7 +68,10 @@ pub const LACKING: Lacking = &[
     (Feature::Once, ENDS_WITH_US),
     (Feature::Copies, ENDS_WITH_US),
     (Feature::OtherForms, ENDS_WITH_US),
-    (Feature::Listing, ENDS_WITH_US),
+    (
+        Feature::Listing,
+        "needs a server: on this machine alone name the lock",
+    ),
 ];
 
 const ENDS_WITH_US: &str =

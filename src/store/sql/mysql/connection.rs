@@ -44,6 +44,7 @@ const QUIT: u8 = 1;
 
 /// The way to a login.
 const LOGIN: &str = "give the right user and password, as in mysql://user@host and --password-file, MYSQL_PWD or ~/.my.cnf";
+const ANONYMOUS: &str = "the server knows this user from no such host, and took rlock for one without a name; create the user for that host, or drop the one without a name";
 
 /// The fault of a server that wants the password itself.
 const CLEAR: &str = "it asks for the password itself, over a connection without TLS";
@@ -374,6 +375,10 @@ fn of_server(error: &ServerError) -> Fault {
         1045 | 1130 | 1251 | 1698 | 1820 | 1862 | 3118 | 4151 => {
             Fault::denied(Denied::Login, why, LOGIN)
         }
+        // The user of these rights has no name: it stands before one whose host is a pattern.
+        1044 | 1142 if error.message.contains("user ''@") => {
+            Fault::denied(Denied::Login, why, ANONYMOUS)
+        }
         1044 | 1142 | 1143 | 1227 => Fault::denied(Denied::Key, why, GRANT),
         1054 | 1146 => Fault::unfit(why, CREATE),
         1049 => Fault::unfit(why, "name the database, as in mysql://host/db"),
@@ -594,6 +599,17 @@ mod tests {
             let asked = client.ask("x", None).await;
             assert_eq!(asked.unwrap_err().kind, FaultKind::Unknown);
         });
+    }
+
+    /// No right helps then: it would be given to a user that the server does not take rlock for.
+    #[test]
+    fn a_user_without_a_name_is_no_missing_right() {
+        let message = "Access denied for user ''@'localhost' to database 'app'".to_owned();
+        let fault = of_server(&ServerError {
+            code: 1044,
+            message,
+        });
+        assert_eq!(fault.denied, Some(Denied::Login));
     }
 
     #[test]
