@@ -16,6 +16,7 @@ mod peer;
 mod plot;
 mod replay;
 mod report;
+mod stores;
 mod waiting;
 
 use anyhow::{Result, ensure};

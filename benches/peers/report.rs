@@ -10,6 +10,7 @@ use crate::bill::{ASKING, WAITING};
 use crate::figures::{Section, cell, table};
 use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer};
 use crate::plot::{self, Panel};
+use crate::stores;
 use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL, OF_RLOCK};
 use testkit::measure::machine;
 
@@ -93,6 +94,7 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
     put("benches/results.md", &results(head, sections))?;
     put("benches/results.svg", &plot::drawn(&panels(sections)))?;
     let page = std::fs::read_to_string(root.join(PAGE))?;
+    let page = with_table(&page, stores::BEGIN, &stores::table(sections))?;
     let bill = sections
         .iter()
         .filter(|section| [WAITING, ASKING].contains(&section.title));
