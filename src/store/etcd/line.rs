@@ -1,14 +1,16 @@
 //! Tasks that listen: a waiter for its turn, and a holder for a hand on its entry.
 //!
-//! A waiter watches the nearest entry that keeps it out. When that goes, the waiter looks who is
-//! before it now, and is told once no entry is. A watch may fall silent, so the waiter also looks by
-//! itself, the more often the nearer it is to its turn. Meanwhile its lease is kept alive. No
-//! decision depends on what is heard here: the client asks before it believes.
+//! A waiter watches the nearest entry that keeps it out. When that goes, the waiter proves that its
+//! own is there, which tells whether another one stands before it. If none does, the client is told,
+//! and takes the lock with this proof. A watch may fall silent, so the waiter also looks by itself,
+//! the more often the nearer it is to its turn. Meanwhile its lease is kept alive. No decision
+//! depends on what is heard here: the client asks before it believes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock::{Ahead, Lock, Place};
+use super::proof::Proof;
 use super::rpc::WatchResponse;
 use crate::clock;
 use crate::lock::schedule::Term;
@@ -76,21 +78,30 @@ impl Lock {
         loop {
             let behind = ahead.revision.saturating_add(1);
             let found = tokio::select! {
-                gone = self.until_event(&ahead.next.key, behind, DELETED) => {
-                    if gone.is_err() {
+                gone = self.until_event(&ahead.next.key, behind, DELETED) => match gone {
+                    Ok(()) => self.turn(place, term).await,
+                    Err(_) => {
                         sleep(AGAIN).await;
-                    } else if ahead.before == 0 {
-                        // It was the only one.
-                        return self.hints.tell(Hint::Woken(Wake::YourTurn));
+                        self.ahead(place).await
                     }
-                    self.ahead(place).await
-                }
+                },
                 found = self.until_another(place, term, &ahead) => Ok(found),
             };
             match found {
                 Ok(Some(next)) => ahead = next,
                 Ok(None) => return self.hints.tell(Hint::Woken(Wake::YourTurn)),
                 Err(_) => {}
+            }
+        }
+    }
+
+    /// Returns what stands before `place`. If nothing does, the proof of that waits for the client.
+    async fn turn(&self, place: &Place, term: Term) -> Result<Option<Ahead>, Fault> {
+        match self.prove_soon(place, term).await? {
+            Proof::Ours { ahead: Some(_), .. } => self.ahead(place).await,
+            proof => {
+                self.state().turn = Some(proof);
+                Ok(None)
             }
         }
     }

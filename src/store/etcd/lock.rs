@@ -67,6 +67,8 @@ pub(super) struct State {
     pub(super) alive: Option<Keepalive>,
     /// The task that waits in the line at the place.
     pub(super) waiting: Option<AbortHandle>,
+    /// The proof that it has made: nothing stands before the place, or the place is gone.
+    pub(super) turn: Option<Proof>,
     /// The task that listens for the holder.
     pub(super) listening: Option<AbortHandle>,
     /// Whether it hears.
@@ -162,7 +164,12 @@ impl Lock {
     async fn take(self: &Arc<Self>, claim: &Claim, written: Unwritten) -> (Vote, Option<u32>) {
         let known = self.state().place.clone();
         if let Some(place) = known.filter(|place| place.token == claim.token) {
-            match self.prove_soon(&place, claim.term).await {
+            let proved = self.state().turn.take();
+            let proof = match proved {
+                Some(proof) => Ok(proof),
+                None => self.prove_soon(&place, claim.term).await,
+            };
+            match proof {
                 Ok(Proof::Ours {
                     until,
                     own,
@@ -283,7 +290,7 @@ impl Lock {
             earlier.abort();
         }
         state.place = Some(place.clone());
-        state.seen = revision;
+        (state.seen, state.turn) = (revision, None);
         drop(state);
         Ok((place, until, ahead, fence_of(revision)))
     }
@@ -313,7 +320,7 @@ impl Lock {
                 waiting.abort();
             }
             self.hints.clear();
-            state.place = Some(place);
+            (state.place, state.turn) = (Some(place), None);
             let vote = Vote::Granted {
                 until,
                 fence,

@@ -11,8 +11,8 @@ use tokio::io::{DuplexStream, duplex};
 
 use super::names::lease_of;
 use super::rpc::{
-    AuthenticateResponse, Done, KeyValue, LeaseResponse, RangeResponse, ResponseHeader, ResponseOp,
-    TxnResponse,
+    AuthenticateResponse, Done, Event, KeyValue, LeaseResponse, RangeResponse, ResponseHeader,
+    ResponseOp, TxnResponse, WatchResponse,
 };
 use super::*;
 use crate::clock;
@@ -53,6 +53,8 @@ struct Heard {
 #[derive(Default)]
 struct Member {
     script: Mutex<VecDeque<Said>>,
+    /// The answers to watches.
+    news: Mutex<VecDeque<Said>>,
     heard: Mutex<Vec<Heard>>,
 }
 
@@ -84,9 +86,9 @@ impl Member {
                 at: clock::now(),
                 login: login.map(str::to_owned),
             });
-            // A watch hears nothing.
-            let said = (!is_watch).then(|| held(&self.script).pop_front());
-            if let Some(said) = said.flatten() {
+            let said = if is_watch { &self.news } else { &self.script };
+            let said = held(said).pop_front();
+            if let Some(said) = said {
                 tokio::spawn(answer(respond, said));
             }
         }
@@ -354,6 +356,53 @@ fn a_turn_that_another_leader_or_member_gives_begins_with_a_keepalive() {
             assert!(until > term().end(entered), "from the keepalive");
         });
     }
+}
+
+#[test]
+fn a_waiter_whose_turn_comes_has_proved_it_already() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(true);
+        let made = txn(origin(1, 1, OURS), true, &[other()]);
+        let seen = range(origin(1, 1, OURS), other());
+        let ours = own(claim.token, OURS);
+        // Another one waits before it, and goes too.
+        let ahead = [other(), own(Token::fresh(), 5)].concat();
+        let proved = txn(origin(1, 1, 12), true, std::slice::from_ref(&ours));
+        member.says([lease(TTL), made, seen]);
+        member.says([txn(origin(1, 1, OURS), true, &[ahead]), proved]);
+        let gone = WatchResponse {
+            events: vec![Event { kind: 1 }],
+            ..WatchResponse::default()
+        };
+        held(&member.news).push_back(Said::Message(gone.encode_to_vec()));
+        let answer = node.acquire(&claim).await;
+        assert!(matches!(answer.vote, Vote::Blocked(_)), "{:?}", answer.vote);
+        assert!(matches!(
+            node.next().await,
+            Hint::Woken(crate::store::Wake::YourTurn)
+        ));
+        let vote = node.acquire(&claim).await.vote;
+        let (calls, entered) = member.heard();
+        let expected = ["LeaseGrant", "Txn", "Range", "Txn", "Watch", "Txn"];
+        assert_eq!(calls, expected);
+        match vote {
+            Vote::Granted { fence, until, .. } => {
+                assert_eq!(fence.get(), 12);
+                assert!(
+                    until <= term().end(entered),
+                    "from the request of the lease"
+                );
+            }
+            vote => panic!("{vote:?}"),
+        }
+        // It serves once.
+        member.says([txn(origin(1, 1, 13), true, &[ours])]);
+        let vote = node.acquire(&claim).await.vote;
+        assert!(
+            matches!(vote, Vote::Granted { fence, .. } if fence.get() == 13),
+            "{vote:?}"
+        );
+    });
 }
 
 #[test]
