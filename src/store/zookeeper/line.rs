@@ -116,7 +116,11 @@ fn last_part(name: &str) -> &str {
 /// Whether the numbers of a znode's entries have come to their end. They are signed: behind
 /// 2147483647 comes it again, or -2147483648, so they are the order no more (`PrepRequestProcessor`).
 pub(super) fn is_used_up(own: &[String]) -> bool {
-    let number = |name: &String| read(last_part(name)).map(|(.., number)| number);
+    let number = |name: &String| {
+        let name = last_part(name);
+        let (.., number) = read(name).or_else(|| read_lease(name))?;
+        Some(number)
+    };
     own.iter()
         .filter_map(number)
         .any(|number| !(0..i64::from(i32::MAX)).contains(&number))
@@ -364,9 +368,12 @@ mod tests {
 
     #[test]
     fn numbers_at_their_end_are_no_order() {
-        let used = |number: &str| is_used_up(&[format!("locks/{CURATOR}lock-{number}")]);
-        assert!(!used("0000000000") && !used("2147483646"));
-        assert!(used("2147483647") && used("-2147483648"));
+        for entry in ["locks/{}lock-", "leases/{}lease-"] {
+            let entry = entry.replace("{}", CURATOR);
+            let used = |number: &str| is_used_up(&[format!("{entry}{number}")]);
+            assert!(!used("0000000000") && !used("2147483646"), "{entry}");
+            assert!(used("2147483647") && used("-2147483648"), "{entry}");
+        }
         // A client that has such a number thinks that it is the first.
         let names =
             ["0000000007", "-2147483648"].map(|number| format!("{CURATOR}{number}-lock-{number}"));
