@@ -103,6 +103,11 @@ impl Term {
     pub fn end(self, sent: Instant) -> Instant {
         (sent + self.ttl).before(self.drift)
     }
+
+    /// Returns when a grant that ends at `end` is to be renewed.
+    pub fn renew_at(self, end: Instant) -> Instant {
+        end.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
+    }
 }
 
 /// A schedule that fits into its TTL.
@@ -261,7 +266,7 @@ impl Schedule {
     /// Time to renew a lease that lasts until `deadline`: a third of the TTL after its request was
     /// sent.
     pub fn renew_at(&self, deadline: Instant) -> Instant {
-        deadline.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
+        self.term().renew_at(deadline)
     }
 
     /// Deadlines of the command under a lease that ends at `deadline`.

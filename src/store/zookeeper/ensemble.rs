@@ -51,8 +51,6 @@ pub(super) struct Attachment<'a> {
     /// `None`: a new one.
     pub(super) session: Option<&'a Session>,
     pub(super) timeout: Duration,
-    /// The last transaction that is known. A server that is behind it refuses.
-    pub(super) zxid: i64,
     pub(super) requests: &'a [Request],
 }
 
@@ -124,7 +122,7 @@ pub fn dial(trust: Option<&Trust>) -> HostDial {
         password: vec![0; 16],
         timeout: VISIT,
     };
-    let greeting = connect_request(Some(&unknown), VISIT, 0);
+    let greeting = connect_request(Some(&unknown), VISIT);
     quorum::dial(
         trust.cloned(),
         "write zookeeper:// if that is meant",
@@ -247,7 +245,6 @@ impl Ensemble {
         let Attachment {
             session,
             timeout,
-            zxid,
             requests,
         } = *attachment;
         let dialed = (self.dial)(self.access.hosts[index].clone(), self.limit).await;
@@ -256,7 +253,7 @@ impl Ensemble {
             None if fault.kind == FaultKind::Unavailable => fault.with_remedy(CLOSED),
             _ => fault,
         })?;
-        let wire = open.insert(Wire::new(stream, session, timeout, zxid));
+        let wire = open.insert(Wire::new(stream, session, timeout));
         wire.queue_login(self.login().as_deref());
         let xids = requests.iter().map(|request| wire.queue(request)).collect();
         let greeted = match wire.greeted().await {
@@ -302,7 +299,6 @@ impl Ensemble {
         let attachment = Attachment {
             session: None,
             timeout: VISIT,
-            zxid: 0,
             requests,
         };
         let (mut open, mut closing) = (None, Vec::new());

@@ -4,7 +4,7 @@ use super::ensemble::{Attached, Attachment, lease_end, must_last};
 use super::jute::{Kind, Operation, Request, error};
 use super::line;
 use super::path::LockPath;
-use super::place::{Keeper, Place, TRIES, list, listed, lists};
+use super::place::{Keeper, Place, Stage, TRIES, list, listed, lists};
 use super::second::Second;
 use super::supersede::Superseding;
 use super::view::{Before, MUTEX, View};
@@ -34,7 +34,6 @@ impl Keeper {
         let attachment = Attachment {
             session: None,
             timeout: claim.term.ttl(),
-            zxid: 0,
             requests: if is_kept { &requests } else { &[] },
         };
         let attached = self
@@ -92,8 +91,9 @@ impl Keeper {
                     "its transactions have no numbers that a fence could have",
                 )
             })?,
-            is_held: false,
-            is_told: false,
+            term: claim.term,
+            until,
+            stage: Stage::Waits,
             superseding: Superseding::of(claim),
             is_broken: false,
         };
@@ -132,7 +132,7 @@ impl Keeper {
             let is_inside = view.is_held_by(&claim.outer);
             let before = match view.before(at) {
                 None if !is_inside => {
-                    (place.is_held, place.is_told) = (true, true);
+                    place.stage = Stage::IsHeld;
                     let vote = Vote::Granted {
                         until,
                         fence: place.fence,
@@ -175,8 +175,8 @@ impl Keeper {
                 view = place.view(&list(wire, &self.path, place.mode).await?);
                 continue;
             };
-            self.due = clock::now() + place.session.timeout / 3;
-            place.is_told = false;
+            place.note_rank(&view);
+            self.due = place.due(clock::now(), self.ensemble.limit());
             if is_waiting {
                 self.set_wakes(true);
             } else {

@@ -127,7 +127,6 @@ async fn session(server: &Ensemble, timeout: Duration) -> Result<(Duration, usiz
     let attachment = Attachment {
         session: None,
         timeout,
-        zxid: 0,
         requests: &[Request::Data(CONFIG.to_owned(), false)],
     };
     let (mut open, mut closing) = (None, Vec::new());

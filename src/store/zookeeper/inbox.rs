@@ -23,6 +23,8 @@ pub(super) enum Command {
     Walk,
     /// The connection broke.
     Attach,
+    /// The next waiter's last proof will not be young for much longer.
+    Prove,
     /// The server is to hear of a waiter's session.
     Ping,
 }

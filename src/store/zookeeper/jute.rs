@@ -129,10 +129,11 @@ pub(super) struct Header {
 }
 
 /// Returns the frame that begins a new session, or attaches to `session`.
-pub(super) fn connect(session: Option<&Session>, timeout: Duration, zxid: i64) -> Vec<u8> {
+pub(super) fn connect(session: Option<&Session>, timeout: Duration) -> Vec<u8> {
     let mut frame = Frame::default();
     frame.int(0);
-    frame.long(zxid);
+    // The last transaction that was seen. All that a session asks for is behind one of its own.
+    frame.long(0);
     frame.int(i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX));
     frame.long(session.map_or(0, |session| session.id));
     match session {
@@ -406,8 +407,8 @@ mod tests {
 
     #[test]
     fn a_connect_request_is_that_of_the_protocol() {
-        let frame = connect(Some(&session()), Duration::from_secs(6), 5);
-        let mut expected = vec![0, 0, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
+        let frame = connect(Some(&session()), Duration::from_secs(6));
+        let mut expected = vec![0, 0, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         expected.extend([0, 0, 0x17, 0x70, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 16]);
         expected.extend([9; 16]);
         expected.push(0);

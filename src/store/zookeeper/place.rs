@@ -8,7 +8,13 @@
 //!    touches a session that is attached, and still led when it committed. So the lease counts from
 //!    the moment before the connect request.
 //! 3. A waiter watches the last entry that keeps it out, and a holder its own (`wait`).
-//! 4. A release interrupts what is under way, and is written behind it.
+//! 4. **A turn takes no proof of its own** while the last one is young ([`Place::stands_until`]). The
+//!    lease counts from that one. Until its end the session cannot be over, so the entries stand. A
+//!    list in which they are first is enough, also of a server that lags or is cut off. Later entries
+//!    come behind them, so they are first as long as they stand.
+//! 5. An entry that is deleted by hand behind such a list is a holder's. Its watch tells of it, or the
+//!    first renewal. That is due as if the waiter had held the lock since its proof.
+//! 6. A release interrupts what is under way, and is written behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +48,18 @@ pub(super) const TRIES: usize = 20;
 /// Pause before a waiter's session is attached again after no server did.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
 
+/// How far a place has come.
+pub(super) enum Stage {
+    /// Other waiters may be before it.
+    Waits,
+    /// It was the first waiter when it last looked.
+    IsNext,
+    /// Nothing is before it, and the waiter was told so. It has the line that was seen, once.
+    IsTold(Option<View>),
+    /// The run was told that it is the lock.
+    IsHeld,
+}
+
 /// A place in the line.
 pub(super) struct Place {
     pub(super) token: Token,
@@ -52,10 +70,10 @@ pub(super) struct Place {
     /// The index of its slot; 0 without one.
     pub(super) index: u16,
     pub(super) fence: Fence,
-    /// Whether it was told to be the lock.
-    pub(super) is_held: bool,
-    /// Whether the waiter knows that it is first.
-    pub(super) is_told: bool,
+    pub(super) term: Term,
+    /// The end of the lease by the last proof.
+    pub(super) until: Instant,
+    pub(super) stage: Stage,
     pub(super) superseding: Superseding,
     /// Whether a tombstone stands in it.
     pub(super) is_broken: bool,
@@ -65,6 +83,42 @@ impl Place {
     /// Reads the names of the lock's entries.
     pub(super) fn view(&self, names: &[String]) -> View {
         View::seen_by(self.token, &self.own, names)
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::IsHeld)
+    }
+
+    /// Notes what a waiter sees that is kept out.
+    pub(super) fn note_rank(&mut self, view: &View) {
+        self.stage = match view.rank(self.token) {
+            0 => Stage::IsNext,
+            _ => Stage::Waits,
+        };
+    }
+
+    /// Returns the end of the lease if the last proof is young, so that a holder would not renew it yet.
+    fn stands_until(&self, now: Instant) -> Option<Instant> {
+        (now < self.term.renew_at(self.until)).then_some(self.until)
+    }
+
+    /// Returns when a waiter is to be heard of. The next one proves its place, a node timeout before
+    /// its last proof is young no more.
+    pub(super) fn due(&self, now: Instant, limit: Duration) -> Instant {
+        if matches!(self.stage, Stage::IsNext) {
+            self.term
+                .renew_at(self.until)
+                .before(limit)
+                .max(now + PAUSE)
+        } else {
+            now + self.session.timeout / 3
+        }
+    }
+
+    /// Returns the request that lets its first entry tell since when it is held, unless another client
+    /// has changed that.
+    fn telling(&self, path: &LockPath, value: Vec<u8>) -> Operation {
+        Operation::Set(path.child(&self.own[0]), value, 0)
     }
 
     /// Returns the requests that watch its entries. Each is all that a client of one kind sees.
@@ -90,15 +144,12 @@ pub(super) struct Keeper {
     pub(super) entering: Option<Token>,
     /// Sessions that are being ended.
     pub(super) closing: Vec<Closing>,
-    /// The last transaction that the waiter has seen. A server that is behind it may not know its
-    /// entries yet.
-    pub(super) zxid: i64,
     /// When a waiter's session is to be heard of, or attached.
     pub(super) due: Instant,
 }
 
 /// The outcome of a proof.
-enum Proof {
+pub(super) enum Proof {
     /// The place stands, and sees this, until then. `data`: of its entries.
     Stands {
         until: Instant,
@@ -123,7 +174,6 @@ impl Keeper {
             open: None,
             entering: None,
             closing: Vec::new(),
-            zxid: 0,
             due: Instant::NEVER,
         }
     }
@@ -171,7 +221,7 @@ impl Keeper {
             }
             command => command,
         };
-        let is_of_waiter = matches!(command, Command::Walk | Command::Attach);
+        let is_of_waiter = matches!(command, Command::Walk | Command::Attach | Command::Prove);
         let interrupted = tokio::select! {
             biased;
             obeyed = clock::until(end, self.obey(command)) => {
@@ -179,7 +229,7 @@ impl Keeper {
                     self.ensemble.turn();
                 }
                 if obeyed.is_none() && is_of_waiter {
-                    self.wire = None;
+                    self.break_off();
                     self.due = clock::now() + PAUSE;
                 }
                 None
@@ -209,7 +259,11 @@ impl Keeper {
                 let _ = reply.send(());
             }
             Command::Walk => self.walk().await,
-            Command::Attach => self.attach_again().await,
+            Command::Attach => {
+                self.break_off();
+                self.prove_again().await;
+            }
+            Command::Prove => self.prove_again().await,
             Command::Ping => self.ping(),
             Command::Release(..) | Command::Leave(..) => {}
         }
@@ -217,12 +271,12 @@ impl Keeper {
 
     /// Waits for what concerns the place while nothing is asked. May be dropped and called again.
     async fn idle(&mut self) -> Command {
-        let is_waiting = self.place.as_ref().is_some_and(|place| !place.is_held);
-        let due = if is_waiting { self.due } else { Instant::NEVER };
-        let when_due = if self.wire.is_some() {
-            Command::Ping
-        } else {
-            Command::Attach
+        let waiter = self.place.as_ref().filter(|place| !place.is_held());
+        let due = waiter.map_or(Instant::NEVER, |_| self.due);
+        let when_due = match waiter {
+            Some(place) if matches!(place.stage, Stage::IsNext) => Command::Prove,
+            _ if self.wire.is_some() => Command::Ping,
+            _ => Command::Attach,
         };
         let (wire, closing) = (&mut self.wire, &mut self.closing);
         let changed = async {
@@ -266,16 +320,32 @@ impl Keeper {
     }
 
     async fn acquire(&mut self, claim: &Claim) -> Result<Answer, Fault> {
-        let place = self.place.as_ref();
-        if place.is_none_or(|place| place.token != claim.token) {
-            if place.is_some_and(|place| !place.is_held) {
-                self.forget(Revoked::Missing);
+        let place = match &mut self.place {
+            Some(place) if place.token == claim.token => place,
+            other => {
+                if other.as_ref().is_some_and(|place| !place.is_held()) {
+                    self.forget(Revoked::Missing);
+                }
+                return self.enter(claim).await;
             }
-            return self.enter(claim).await;
-        }
+        };
         // At its turn the entry tells since when it is held.
-        let is_turn = place.is_some_and(|place| place.is_told && !place.is_held);
-        let value = is_turn.then(|| claim.details.value(claim.token).into_bytes());
+        let (value, seen) = match &mut place.stage {
+            Stage::IsTold(seen) => (Some(claim.details.value(claim.token)), seen.take()),
+            Stage::Waits | Stage::IsNext | Stage::IsHeld => (None, None),
+        };
+        let value = value.map(String::into_bytes);
+        let seen = seen.filter(|_| self.wire.is_some());
+        if let Some((view, until)) = seen.zip(place.stands_until(clock::now())) {
+            let answer = self.judge(claim, view, until).await?;
+            if let (Vote::Granted { .. }, Some(place), Some(wire), Some(value)) =
+                (&answer.vote, &self.place, &mut self.wire, value)
+            {
+                // The command does not wait for it.
+                wire.queue(&Request::Multi(vec![place.telling(&self.path, value)]));
+            }
+            return Ok(answer);
+        }
         let mut proof = self.prove(claim.term, value).await?;
         if let Proof::Changed = proof {
             proof = self.prove(claim.term, None).await?;
@@ -292,14 +362,17 @@ impl Keeper {
     }
 
     /// Attaches the session anew, and checks the entries. With `value`, the first one gets it.
-    async fn prove(&mut self, term: Term, value: Option<Vec<u8>>) -> Result<Proof, Fault> {
+    pub(super) async fn prove(
+        &mut self,
+        term: Term,
+        value: Option<Vec<u8>>,
+    ) -> Result<Proof, Fault> {
         let Some(place) = &self.place else {
             return Ok(Proof::Lost(Revoked::Missing));
         };
-        let first = self.path.child(&place.own[0]);
         let check = |name: &String| Operation::Check(self.path.child(name), ANY_VERSION);
         let mut parts: Vec<Operation> = place.own.iter().map(check).collect();
-        parts.extend(value.map(|value| Operation::Set(first.clone(), value, 0)));
+        parts.extend(value.map(|value| place.telling(&self.path, value)));
         let lists = lists(&self.path, place.mode);
         let first_watch = 1 + lists.len();
         let mut requests = vec![Request::Multi(parts)];
@@ -308,8 +381,6 @@ impl Keeper {
         let attachment = Attachment {
             session: Some(&place.session),
             timeout: term.ttl(),
-            // Servers that have forgotten all are to say so, and not to refuse.
-            zxid: 0,
             requests: &requests,
         };
         let (open, closing) = (&mut self.open, &mut self.closing);
@@ -323,7 +394,7 @@ impl Keeper {
             attached = self.ensemble.attach(&attachment, open, closing).await;
         }
         let Attached { session, xids, .. } = attached?;
-        let (Some(session), Some(wire)) = (session, open) else {
+        let (Some(session), Some(wire), Some(place)) = (session, open, &mut self.place) else {
             return Ok(Proof::Lost(Revoked::Missing));
         };
         let until = lease_end(term, wire.begun, session.timeout);
@@ -335,6 +406,7 @@ impl Keeper {
         Ok(match (checked, data) {
             (Ok(_), Ok(data)) => {
                 names.map_err(refused)?;
+                place.until = until;
                 Proof::Stands { until, view, data }
             }
             (Err(error::BAD_VERSION), _) => Proof::Changed,
@@ -350,7 +422,7 @@ impl Keeper {
             return Ok(Renewal::NotOurs(how, None, None));
         }
         if self.place.as_ref().is_none_or(|place| place.token != token)
-            && let Err(how) = self.adopt(token).await?
+            && let Err(how) = self.adopt(token, term).await?
         {
             return Ok(Renewal::NotOurs(how, None, None));
         }
@@ -388,7 +460,7 @@ impl Keeper {
     }
 
     /// Takes over the session of a lock that no process keeps.
-    async fn adopt(&mut self, token: Token) -> Result<Result<(), Revoked>, Fault> {
+    async fn adopt(&mut self, token: Token, term: Term) -> Result<Result<(), Revoked>, Fault> {
         let adopted = visit::session_of(&self.ensemble, &self.path, token).await?;
         Ok(adopted.map(
             |visit::Kept {
@@ -404,8 +476,9 @@ impl Keeper {
                     own,
                     index: 0,
                     fence,
-                    is_held: true,
-                    is_told: true,
+                    term,
+                    until: Instant::from_nanos(0),
+                    stage: Stage::IsHeld,
                     superseding: Superseding::Never,
                     is_broken: false,
                 });
@@ -466,4 +539,60 @@ pub(super) async fn list(
     let lists = lists(path, mode);
     let xids: Vec<i32> = lists.iter().map(|request| wire.queue(request)).collect();
     listed(wire, &xids).await?.map_err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::schedule::{Schedule, ScheduleOptions};
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// A waiter's place that was proved at `proved`.
+    fn place(proved: Instant, stage: Stage) -> Place {
+        let schedule = Schedule::new(ScheduleOptions::new(TTL)).unwrap();
+        let term = schedule.term();
+        Place {
+            token: Token::fresh(),
+            mode: Mode::Exclusive,
+            session: Session {
+                id: 1,
+                password: Vec::new(),
+                timeout: TTL,
+            },
+            own: Vec::new(),
+            index: 0,
+            fence: Fence::FIRST,
+            term,
+            until: lease_end(term, proved, TTL),
+            stage,
+            superseding: Superseding::Never,
+            is_broken: false,
+        }
+    }
+
+    #[test]
+    fn a_proof_serves_a_turn_until_a_holder_would_renew_and_the_lease_is_that_of_the_proof() {
+        let proved = Instant::from_nanos(1_000_000_000);
+        let place = place(proved, Stage::Waits);
+        let until = place.term.end(proved);
+        let just_before = (proved + TTL / 3).before(Duration::from_nanos(1));
+        assert_eq!(place.stands_until(just_before), Some(until));
+        assert_eq!(place.stands_until(proved + TTL / 3), None);
+        // Nor does it after a suspend that outlasted the session.
+        assert_eq!(place.stands_until(proved + TTL * 2), None);
+    }
+
+    #[test]
+    fn the_next_waiter_proves_its_place_before_its_last_proof_is_too_old() {
+        let (proved, limit) = (Instant::from_nanos(0), Duration::from_secs(1));
+        let next = place(proved, Stage::IsNext);
+        let due = next.due(proved + limit, limit);
+        assert!(next.stands_until(due + limit / 2).is_some());
+        // One that learns of it late does so at once, but not over and over.
+        let late = proved + TTL;
+        assert_eq!(next.due(late, limit), late + PAUSE);
+        let other = place(proved, Stage::Waits);
+        assert_eq!(other.due(late, limit), late + TTL / 3);
+    }
 }

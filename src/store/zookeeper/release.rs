@@ -17,7 +17,7 @@ use crate::store::{Fault, Release, ReleaseReply};
 impl Keeper {
     /// Gives up the place of a waiter. A lock that is held stays.
     pub(super) async fn leave(&mut self, unwritten: Unwritten, end: Instant) {
-        if let Some(place) = self.place.take_if(|place| !place.is_held) {
+        if let Some(place) = self.place.take_if(|place| !place.is_held()) {
             self.give_back(place, unwritten, end).await;
         }
     }
@@ -116,7 +116,6 @@ impl Keeper {
         let attachment = Attachment {
             session: Some(&place.session),
             timeout: place.session.timeout,
-            zxid: 0,
             requests: &requests,
         };
         while clock::now() < end {

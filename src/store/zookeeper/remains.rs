@@ -51,7 +51,6 @@ impl Keeper {
         let attachment = Attachment {
             session: None,
             timeout: span,
-            zxid: 0,
             requests: &[Request::Close],
         };
         let attached = self
@@ -113,7 +112,6 @@ impl Keeper {
         let attachment = Attachment {
             session,
             timeout,
-            zxid: 0,
             requests: &[],
         };
         let (open, closing) = (&mut self.open, &mut self.closing);

@@ -48,7 +48,7 @@ impl Keeper {
         let ticket = claim
             .ticket
             .as_ref()
-            .filter(|_| place.superseding != Superseding::Never && !place.is_held);
+            .filter(|_| place.superseding != Superseding::Never && !place.is_held());
         let Some(ticket) = ticket else {
             return Ok(None);
         };

@@ -1,10 +1,9 @@
 //! A waiter in the line, and a holder that listens: watches, and the session between two proofs.
 
-use super::ensemble::{Attached, Attachment};
 use super::jute::Request;
-use super::place::{Keeper, PAUSE, TRIES, list, listed, lists, watched};
+use super::place::{Keeper, PAUSE, Proof, Stage, TRIES, list, watched};
 use super::supersede::{self, Superseding};
-use super::view::Before;
+use super::view::{Before, View};
 use super::visit;
 use crate::clock;
 use crate::lock::lease::Revoked;
@@ -17,7 +16,7 @@ impl Keeper {
         let (Some(place), Some(wire)) = (&self.place, &mut self.wire) else {
             return;
         };
-        if place.token != token || !place.is_held {
+        if place.token != token || !place.is_held() {
             return;
         }
         let requests = place.watches(&self.path);
@@ -25,7 +24,10 @@ impl Keeper {
         let is_broken = |data: &Vec<u8>| visit::breaker(data).is_some();
         match watched(wire, &xids).await {
             Ok(Ok(data)) if !data.iter().any(is_broken) => self.set_wakes(true),
-            Ok(_) => self.tell(Hint::Woken(Wake::Recheck)),
+            Ok(_) => {
+                self.set_wakes(false);
+                self.tell(Hint::Woken(Wake::Recheck));
+            }
             Err(_) => {
                 self.wire = None;
                 self.tell(Hint::Changed);
@@ -38,35 +40,41 @@ impl Keeper {
         let (Some(place), Some(wire)) = (&self.place, &mut self.wire) else {
             return;
         };
-        if place.is_held {
-            self.set_wakes(false);
-            return self.tell(Hint::Woken(Wake::Recheck));
+        if place.is_held() {
+            // It may have been our own change.
+            let token = place.token;
+            return self.listen(token).await;
         }
         match list(wire, &self.path, place.mode).await {
-            Ok(names) => self.watch(names).await,
+            Ok(names) => {
+                let view = place.view(&names);
+                self.watch(view).await;
+            }
             Err(_) => self.break_off(),
         }
     }
 
     /// Watches the entry that keeps the waiter out, or tells it that none does.
-    async fn watch(&mut self, mut names: Vec<String>) {
+    async fn watch(&mut self, mut view: View) {
         for _ in 0..TRIES {
             let (Some(place), Some(wire)) = (&mut self.place, &mut self.wire) else {
                 return;
             };
-            self.due = clock::now() + place.session.timeout / 3;
-            let view = place.view(&names);
             let Some(at) = view.line.place(place.token) else {
                 self.forget(Revoked::Missing);
                 return self.tell(Hint::Changed);
             };
             let before = view.before(at).filter(|before| *before != Before::NoLease);
             let Some(before) = before else {
-                if !std::mem::replace(&mut place.is_told, true) {
+                let stage = std::mem::replace(&mut place.stage, Stage::IsTold(Some(view)));
+                self.due = place.due(clock::now(), self.ensemble.limit());
+                if !matches!(stage, Stage::IsTold(_)) {
                     self.tell(Hint::Woken(Wake::YourTurn));
                 }
                 return;
             };
+            place.note_rank(&view);
+            self.due = place.due(clock::now(), self.ensemble.limit());
             if place.superseding != Superseding::Never {
                 match supersede::newer(wire, self.path.child(&place.own[1])).await {
                     Ok(Some(_)) => return self.tell(Hint::Woken(Wake::Recheck)),
@@ -80,54 +88,33 @@ impl Keeper {
                 Err(_) => return self.break_off(),
             }
             match list(wire, &self.path, place.mode).await {
-                Ok(listed) => names = listed,
+                Ok(names) => view = place.view(&names),
                 Err(_) => return self.break_off(),
             }
         }
     }
 
     /// Drops a connection that is of no use, to attach the session again.
-    fn break_off(&mut self) {
-        self.zxid = self.wire.take().map_or(self.zxid, |wire| wire.zxid);
+    pub(super) fn break_off(&mut self) {
+        self.wire = None;
         self.due = clock::now();
         self.set_wakes(false);
     }
 
-    /// Attaches a waiter's session again. A holder is told, and proves its place.
-    pub(super) async fn attach_again(&mut self) {
-        self.break_off();
+    /// Proves a waiter's place again. A holder is told, and proves its own.
+    pub(super) async fn prove_again(&mut self) {
         let Some(place) = &self.place else { return };
-        if place.is_held {
+        if place.is_held() {
             return self.tell(Hint::Changed);
         }
         self.due = clock::now() + PAUSE;
-        let mut requests = lists(&self.path, place.mode);
-        requests.push(Request::Data(self.path.child(&place.own[0]), true));
-        let count = requests.len() - 1;
-        let attachment = Attachment {
-            session: Some(&place.session),
-            timeout: place.session.timeout,
-            zxid: self.zxid,
-            requests: &requests,
-        };
-        let attached = self
-            .ensemble
-            .attach(&attachment, &mut self.open, &mut self.closing);
-        match attached.await {
-            Ok(Attached { session: None, .. }) => {
-                self.forget(Revoked::Missing);
+        match self.prove(place.term, None).await {
+            Ok(Proof::Stands { view, .. }) => self.watch(view).await,
+            Ok(Proof::Lost(how)) => {
+                self.forget(how);
                 self.tell(Hint::Changed);
             }
-            Ok(Attached { xids, .. }) => {
-                let Some(wire) = &mut self.open else { return };
-                let names = listed(wire, &xids[..count]).await;
-                self.wire = self.open.take();
-                match names {
-                    Ok(Ok(names)) => self.watch(names).await,
-                    Ok(Err(_)) | Err(_) => self.wire = None,
-                }
-            }
-            Err(_) => {}
+            Ok(Proof::Changed) | Err(_) => {}
         }
     }
 

@@ -31,8 +31,6 @@ pub(super) struct Wire {
     next_xid: i32,
     /// When the first byte was about to be written.
     pub(super) begun: Instant,
-    /// The last transaction that the server told of.
-    pub(super) zxid: i64,
     /// When the server was heard last.
     pub(super) heard: Instant,
     /// Whether a znode that is watched has changed since that was asked last.
@@ -81,17 +79,15 @@ impl Wire {
         stream: Box<dyn Stream>,
         session: Option<&Session>,
         timeout: Duration,
-        zxid: i64,
     ) -> Self {
         let now = clock::now();
         Self {
             stream,
-            out: jute::connect(session, timeout, zxid),
+            out: jute::connect(session, timeout),
             written: 0,
             input: Vec::new(),
             next_xid: 1,
             begun: now,
-            zxid,
             heard: now,
             has_changed: false,
         }
@@ -153,7 +149,6 @@ impl Wire {
         let frame = self.frame().await?;
         let mut body = Reader(&frame);
         let header = body.header().map_err(|_| not_zookeeper())?;
-        self.zxid = self.zxid.max(header.zxid);
         if header.xid == XID_OF_EVENT {
             let path = body.event().map_err(|_| not_zookeeper())?;
             self.has_changed |= !path.is_empty();

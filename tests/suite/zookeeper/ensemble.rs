@@ -9,7 +9,7 @@ use std::time::Duration;
 use testkit::zookeeper::{Peer, has_zookeeper};
 use testkit::{ZooKeeper, eventually_within, held_while};
 
-use super::HOLD;
+use super::{HOLD, until_waiting};
 use crate::etcd::failures::Disks;
 use crate::support::{Delay, Proxy, alive, eventually, rlock, rlock_words};
 
@@ -135,6 +135,33 @@ fn a_command_is_dead_before_the_lock_of_a_follower_that_is_cut_off_passes_on() {
     assert!(all.is_running());
     drop(all.stdin.take());
     all.finish().code(0);
+    ensemble.is_cut.store(false, Ordering::Relaxed);
+}
+
+/// The promise. A turn takes no proof of its own: its lease is that of the waiter's last one.
+#[test]
+fn a_command_is_dead_before_the_lock_that_it_waited_for_at_such_a_follower_passes_on() {
+    if !has_zookeeper() {
+        return;
+    }
+    let ensemble = Ensemble::start();
+    let at = |members: &[usize]| {
+        rlock("turn")
+            .node(&ensemble.url(members))
+            .args(["--ttl", "4s"])
+    };
+    let mut holder = at(&[1, 2]).hold(HOLD);
+    let waits = at(&[0]).args(["--", "sh", "-c", "echo pid $$; exec sleep 60"]);
+    let mut waiter = waits.spawn();
+    until_waiting(&ensemble.members[1], "turn", 1);
+    drop(holder.stdin.take());
+    holder.finish().code(0);
+    let pid = waiter.wait_for_pid("pid");
+    ensemble.is_cut.store(true, Ordering::Relaxed);
+    let script = format!("kill -0 {pid} 2>/dev/null && echo overlap; echo got it");
+    let next = at(&[1, 2]).args(["--", "sh", "-c", &script]);
+    next.finish().code(0).printed(&["got it"]);
+    waiter.finish().code(79);
     ensemble.is_cut.store(false, Ordering::Relaxed);
 }
 

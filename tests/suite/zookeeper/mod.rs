@@ -10,6 +10,7 @@ mod slots;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -315,6 +316,78 @@ fn a_waiter_that_is_stopped_at_its_turn_is_passed_over_once_its_session_is_over(
         first.signal(Signal::SIGCONT);
         first.wait_for("first");
         first.finish().code(0);
+    });
+}
+
+/// Its last proof is young enough (docs/zookeeper.md, The lease).
+#[test]
+fn a_waiter_takes_its_turn_over_the_connection_that_it_has() {
+    with_server(|server| {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        let delays = move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            [(); 2].map(|()| Box::new(|| Duration::ZERO) as Delay)
+        };
+        let proxy = Proxy::open(Ipv4Addr::LOCALHOST, server.port(), delays).expect("a proxy");
+        let url = format!("zookeeper://127.0.0.1:{}", proxy.port());
+        for kind in [&["-s"][..], &[], &["--slots", "1"]] {
+            let mut holder = run_for(server, "taken", "60s").hold(HOLD);
+            count.store(0, Ordering::Relaxed);
+            let next = rlock("taken").node(&url).args(["--ttl", "60s"]).args(kind);
+            let next = next.args(["--", "true"]).spawn();
+            until_waiting(server, "taken", 1);
+            drop(holder.stdin.take());
+            holder.finish().code(0);
+            next.finish().code(0);
+            assert_eq!(count.load(Ordering::Relaxed), 1, "{kind:?}");
+        }
+    });
+}
+
+#[test]
+fn the_entry_of_a_waiter_whose_turn_has_come_tells_since_when_it_holds() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        let mut holder = run_for(server, "since", "60s").hold(HOLD);
+        let next = run_for(server, "since", "60s").args(["--", "sleep", "60"]);
+        let next = next.spawn();
+        until_waiting(server, "since", 1);
+        let entries = kazoo.ask("children /since");
+        let of_mutex = entries.split(' ').filter(|entry| entry.contains("-lock-"));
+        let entry = of_mutex.max_by_key(|entry| entry.rsplit('-').next());
+        let told = format!("get /since/{}", entry.expect("an entry of a mutex"));
+        let as_waiter = kazoo.ask(&told);
+        drop(holder.stdin.take());
+        holder.finish().code(0);
+        eventually("its value is a holder's", || kazoo.ask(&told) != as_waiter);
+        next.signal(Signal::SIGTERM);
+        next.finish().code(143);
+    });
+}
+
+#[test]
+fn a_waiter_that_is_broken_before_it_knows_of_its_turn_gives_the_lock_back() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        let mut holder = run(server, "early").hold(HOLD);
+        let next = run_for(server, "early", "60s");
+        let next = next.args(["--", "sh", "-c", "sleep 60"]).spawn();
+        until_waiting(server, "early", 1);
+        next.signal(Signal::SIGSTOP);
+        drop(holder.stdin.take());
+        holder.finish().code(0);
+        let entries = kazoo.ask("children /early");
+        let first = entries.split(' ').find(|entry| entry.contains("-lock-"));
+        let first = first.expect("an entry of a mutex");
+        kazoo.ask(&format!("set /early/{first} __REVOKE__"));
+        next.signal(Signal::SIGCONT);
+        let ended = next.finish().code(79);
+        ended.mentions(&["a client of Curator broke the lock"]);
     });
 }
 
