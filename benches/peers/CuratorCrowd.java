@@ -7,7 +7,10 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.RetryOneTime;
 
-/** Threads that wait for a mutex of Curator: a line of hand-overs, in ns, for each line that it reads. */
+/**
+ * Threads that wait for a mutex of Curator. For each empty line that it reads, each sleeps under the mutex, and a line of hand-overs is
+ * printed, in ns. For a line `WITNESS LOG` each runs that command under the mutex (witness.c), and an empty line is printed.
+ */
 public class CuratorCrowd {
     static final String PATH = "/curator";
 
@@ -17,13 +20,23 @@ public class CuratorCrowd {
         client.start();
         client.blockUntilConnected();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
-        while (in.readLine() != null) {
-            System.out.println(round(client, Integer.parseInt(args[1]), Long.parseLong(args[2])));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] witness = line.isEmpty() ? new String[0] : line.split(" ");
+            System.out.println(round(client, Integer.parseInt(args[1]), Long.parseLong(args[2]), witness));
         }
         System.exit(0);
     }
 
-    static String round(CuratorFramework client, int waiters, long stay) throws Exception {
+    static void stay(long time, String[] witness, int label) throws Exception {
+        if (witness.length == 0) {
+            Thread.sleep(time / 1000, (int) (time % 1000) * 1000);
+        } else {
+            String[] words = {witness[0], witness[1], Integer.toString(label), Long.toString(time)};
+            new ProcessBuilder(words).start().waitFor();
+        }
+    }
+
+    static String round(CuratorFramework client, int waiters, long time, String[] witness) throws Exception {
         long[][] stays = new long[waiters + 1][];
         InterProcessMutex holder = new InterProcessMutex(client, PATH);
         holder.acquire();
@@ -35,7 +48,7 @@ public class CuratorCrowd {
                 try {
                     mutex.acquire();
                     long begin = System.nanoTime();
-                    Thread.sleep(stay / 1000, (int) (stay % 1000) * 1000);
+                    stay(time, witness, label);
                     stays[label] = new long[] {begin, System.nanoTime()};
                     mutex.release();
                 } catch (Exception error) {
@@ -47,6 +60,7 @@ public class CuratorCrowd {
                 Thread.sleep(1);
             }
         }
+        stay(0, witness, 0);
         stays[0] = new long[] {0, System.nanoTime()};
         holder.release();
         for (Thread thread : threads) {
@@ -54,7 +68,7 @@ public class CuratorCrowd {
         }
         Arrays.sort(stays, (one, other) -> Long.compare(one[1], other[1]));
         StringJoiner gaps = new StringJoiner(" ");
-        for (int n = 1; n < stays.length; n++) {
+        for (int n = 1; n < stays.length && witness.length == 0; n++) {
             gaps.add(Long.toString(stays[n][0] - stays[n - 1][1]));
         }
         return gaps.toString();

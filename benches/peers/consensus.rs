@@ -12,8 +12,9 @@ use crate::figures::Section;
 use crate::peer::{HERE, World};
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::contender::{Contender, Times, measure};
-use testkit::measure::locker::{Locker, OnEtcd, OnPostgres, OnZooKeeper, etcd_is_there};
+use testkit::measure::locker::{Locker, OnEtcd, OnPostgres, OnZooKeeper, RlockRun, etcd_is_there};
 use testkit::program::clean;
+use testkit::witness::Log;
 use testkit::zookeeper::{curator, has_zookeeper, kazoo};
 use testkit::{Database as _, Postgres, ZooKeeper};
 
@@ -63,11 +64,11 @@ pub(crate) fn zookeeper(world: &World) -> Result<Vec<Section>> {
     let server = Rc::new(ZooKeeper::start(&options));
     let hosts = format!("127.0.0.1:{}", server.port());
     let mut rlock = OnZooKeeper::rlock(RLOCK, &server);
-    let mut contenders = vec![Contender::running(
-        rlock.name(),
-        &rlock.command(),
-        &["true"],
-    )];
+    let on_redis = RlockRun::on(RLOCK, &world.servers[..1])?;
+    let mut contenders = vec![
+        Contender::running(rlock.name(), &rlock.command(), &["true"]),
+        Contender::running("rlock run, Redis", &on_redis.command(), &["true"]),
+    ];
     if let Some(python) = kazoo() {
         let wrapper = format!("{HERE}/kazoo_lock.py");
         let words = [&wrapper, &hosts, "/kazoo", "true"];
@@ -77,21 +78,24 @@ pub(crate) fn zookeeper(world: &World) -> Result<Vec<Section>> {
     if let Some(mut threads) = Threads::start(&hosts)? {
         // The compiler of the JVM has seen the code by then.
         for _ in 0..WARM_UP {
-            threads.round()?;
+            threads.sleeping()?;
+            threads.running(world)?;
         }
-        let mut gaps: [Vec<Duration>; 2] = Default::default();
+        let mut gaps: [Vec<Duration>; 3] = Default::default();
         for _ in 0..CROWDS {
             let batch = Batch::form(&mut rlock, place(world), WAITERS, STAY)?;
             gaps[0].extend(batch.run()?.hand_overs());
-            gaps[1].extend(threads.round()?);
+            gaps[1].extend(threads.running(world)?);
+            gaps[2].extend(threads.sleeping()?);
         }
-        let [own, theirs] = gaps;
+        let [own, running, sleeping] = gaps;
         let times = [
             Times::new(rlock.name(), own),
-            Times::new("Curator's threads in a warm JVM", theirs),
+            Times::new("Curator's threads in a warm JVM", running),
+            Times::new("the same, which start no command", sleeping),
         ];
         let about = about_crowds(
-            "A thread starts no command, so its stay is a sleep. rlock's time has the start and the end of one.",
+            "rlock and Curator's threads start a command each. The last ones sleep in its place.",
         );
         sections.push(Section::of_times(
             "20 who wait, ZooKeeper",
@@ -220,17 +224,33 @@ impl Threads {
         }))
     }
 
-    /// Lets each of them have the lock once, and returns the times between them.
-    fn round(&mut self) -> Result<Vec<Duration>> {
-        writeln!(self.rounds)?;
-        let mut line = String::new();
-        self.gaps.read_line(&mut line)?;
+    /// Lets each of them run the witness under the lock once, and returns the times between them.
+    fn running(&mut self, world: &World) -> Result<Vec<Duration>> {
+        let log = world.dir.join("log-threads");
+        let words = format!("{} {}", world.witness.display(), log.display());
+        self.round(&words)?;
+        let gaps = Log::read(&log)?.hand_overs().collect();
+        std::fs::remove_file(log)?;
+        Ok(gaps)
+    }
+
+    /// The same, with a sleep in the witness' place.
+    fn sleeping(&mut self) -> Result<Vec<Duration>> {
+        let line = self.round("")?;
         let gaps = line
             .split_whitespace()
             .map(|gap| Ok(Duration::from_nanos(gap.parse()?)));
         let gaps: Vec<Duration> = gaps.collect::<Result<_>>()?;
         ensure!(gaps.len() == WAITERS, "Curator's threads: {line:?}");
         Ok(gaps)
+    }
+
+    /// Lets each of them have the lock once, and returns what it prints.
+    fn round(&mut self, words: &str) -> Result<String> {
+        writeln!(self.rounds, "{words}")?;
+        let mut line = String::new();
+        self.gaps.read_line(&mut line)?;
+        Ok(line)
     }
 }
 
