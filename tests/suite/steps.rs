@@ -85,6 +85,12 @@ fn a_long_hold_is_told_with_the_time_of_day_at_which_it_ends() {
     let taken = steps(&["acquire"]).finish().code(0);
     let renewed = steps(&["renew"]).env("RLOCK_TOKEN", &taken.stdout[0]);
     let renewed = renewed.finish().code(0);
+    let shown = rlock_words(["inspect", "job"]).on(&server).finish().code(0);
+    let shown = shown.stdout.join("\n");
+    assert!(
+        shown.contains("  1h ") && shown.contains(" UTC)"),
+        "{shown}"
+    );
     for (told, words) in [(taken, "; held for 1h "), (renewed, "renewed for 1h ")] {
         let said = told.stderr;
         let end = said.split_once(words).expect("the time").1;

@@ -152,7 +152,7 @@ fn row(name: String, cells: [String; 8]) -> Vec<String> {
 /// Returns the cells of a holder behind the first.
 fn of_holder(occupant: &Occupant, census: &Census, votes: String, now: u64) -> [String; 8] {
     let left = match (census.ttl_of(occupant), &occupant.who) {
-        (Some(ttl), _) => brief(ttl),
+        (Some(ttl), _) => duration::show_until(brief(ttl), now),
         // It has one, and no look tells what is left of it.
         (None, OccupantKind::InLine(_)) => "?".to_owned(),
         (None, _) if occupant.lease_length().is_some() => "?".to_owned(),
@@ -227,13 +227,13 @@ fn process(details: &Details) -> [String; 2] {
     [pid, escape::text(&details.cmd)]
 }
 
-/// Shows tenths only of a few seconds.
-fn brief(span: Duration) -> String {
-    duration::show_rounded(if span < Duration::from_secs(10) {
+/// Leaves tenths only of a few seconds.
+fn brief(span: Duration) -> Duration {
+    if span < Duration::from_secs(10) {
         span
     } else {
         Duration::from_secs(span.as_secs())
-    })
+    }
 }
 
 fn ago(since: u64, now: u64) -> String {
