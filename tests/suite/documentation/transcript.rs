@@ -207,11 +207,13 @@ impl Stage {
         let hostname = nix::unistd::gethostname().expect("a name");
         let mut words: Vec<String> = Vec::new();
         for word in line.split_whitespace() {
-            let bare = word.trim_matches([',', ';', ':', '(', ')', '<', '+']);
+            let bare = word.trim_matches([',', ';', ':', '(', ')', '<', '+', '-']);
             let is_digit = |c: char| c.is_ascii_digit();
             let name = match () {
                 () if bare.starts_with(is_digit) && bare.ends_with(['s', 'm', 'h']) => "TIME",
-                () if bare.chars().all(is_digit) && (bare.len() > 2 || word.starts_with('+')) => {
+                () if bare.chars().all(is_digit)
+                    && (bare.len() > 2 || (word.starts_with(['+', '-']) && word != "-")) =>
+                {
                     "NUMBER"
                 }
                 () if DAYS.contains(&bare) => "DAY",
@@ -225,7 +227,7 @@ impl Stage {
             };
             // "7s 100ms" is one time.
             if name != "TIME" || words.last().is_none_or(|last| last != "TIME") {
-                let word = word.trim_start_matches(['<', '+']);
+                let word = word.trim_start_matches(['<', '+', '-']);
                 words.push(if bare.is_empty() {
                     word.to_owned()
                 } else {
