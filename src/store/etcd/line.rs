@@ -78,12 +78,11 @@ impl Lock {
         loop {
             let behind = ahead.revision.saturating_add(1);
             let found = tokio::select! {
-                gone = self.until_event(&ahead.next.key, behind, DELETED) => match gone {
-                    Ok(()) => self.turn(place, term).await,
-                    Err(_) => {
-                        sleep(AGAIN).await;
-                        self.ahead(place).await
-                    }
+                gone = self.until_event(&ahead.next.key, behind, DELETED) => if gone.is_ok() {
+                    self.turn(place, term).await
+                } else {
+                    sleep(AGAIN).await;
+                    self.ahead(place).await
                 },
                 found = self.until_another(place, term, &ahead) => Ok(found),
             };
