@@ -22,6 +22,7 @@ macro_rules! database_suite {
             a_waiter_that_is_killed_or_gives_up_is_passed_over
             a_lock_stays_for_its_time_and_a_success_is_not_repeated
             a_script_keeps_a_lock_by_its_token
+            a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter
             a_lock_is_broken_within_seconds_and_its_record_says_by_whom
             hostile_names_are_names_and_inspect_lists_them
             a_name_may_have_all_the_room_there_is
@@ -29,7 +30,9 @@ macro_rules! database_suite {
             without_a_server_the_command_is_dead_before_its_lease_ends
             a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock
             a_waiter_without_a_second_session_asks_again_and_again
+            a_server_without_a_session_to_spare_is_not_passed_over
             a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back
+            a_stopped_rlock_loses_its_command_before_its_lock
             a_row_that_was_taken_away_ends_its_command_at_once
             a_lock_that_is_freed_by_its_name_is_taken_again_in_a_second_if_it_is_still_free
         );
@@ -82,6 +85,12 @@ impl Clock {
 pub(crate) trait ShedLocked: Database {
     /// The error of a request that has waited for a row.
     const LOCKED: &'static str;
+
+    /// The statement that counts the requests of rlock that wait for a row.
+    const WAITING: &'static str;
+
+    /// The error of a user who has all the sessions that it may have.
+    const NO_SESSION: &'static str;
 
     /// Takes the lock `job` as ShedLock does, for a minute. Returns whether it has it.
     fn locks(&self, clock: Clock) -> bool;
@@ -149,6 +158,12 @@ impl Transaction {
         let free = "SELECT COUNT(*) FROM (SELECT 1 FROM shedlock WHERE name = 'job' FOR UPDATE SKIP LOCKED) AS free";
         eventually("the row is locked", || server.sql(free) == "0");
         Self(client, input)
+    }
+
+    /// Runs a last statement, and keeps what it did.
+    pub(crate) fn commit(mut self, statement: &str) {
+        writeln!(self.1, "{statement}; COMMIT;").expect("a statement");
+        self.end();
     }
 
     pub(crate) fn end(self) {
@@ -311,6 +326,30 @@ pub(crate) fn a_script_keeps_a_lock_by_its_token<D: ShedLocked>(server: D) {
     assert_eq!(server.holder("job"), None);
 }
 
+/// A later renewal, over another session, may have come before it.
+pub(crate) fn a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter<D: ShedLocked>(
+    server: D,
+) {
+    let step = |words: &[&str]| rlock_words(words).node(&server.url());
+    let acquire = ["acquire", "-k", "job", "--ttl", "1m", "--format", "json"];
+    let acquired = step(&acquire).finish().code(0).stdout.join("");
+    let words = acquired.split('"');
+    let token = words.into_iter().find(|word| word.len() == 36);
+    let token = token.expect("a token");
+    let blocking = Transaction::begin(&server);
+    let patient = ["--ttl", "1m", "--node-timeout", "10s"];
+    let renewal = step(&["renew", "-k", "job", "--token", token]).args(patient);
+    let renewal = renewal.spawn();
+    eventually("it waits", || server.sql(D::WAITING) == "1");
+    let later = server.sql(&format!("SELECT {}", D::NOW));
+    blocking.commit("UPDATE shedlock SET locked_by = locked_by, lock_until = lock_until");
+    renewal.finish().code(0);
+    let is_later = server.sql(&format!(
+        "SELECT COUNT(*) FROM shedlock WHERE lock_until - INTERVAL '60' SECOND >= '{later}'"
+    ));
+    assert_eq!(is_later, "1", "{} {later}", end(&server));
+}
+
 pub(crate) fn a_name_may_have_all_the_room_there_is<D: ShedLocked>(server: D) {
     let name = "ü".repeat(64);
     let run = || rlock(&name).node(&server.url());
@@ -354,6 +393,20 @@ pub(crate) fn a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_bac
         .code(0)
         .printed(&["ran"])
         .within(Duration::from_secs(30));
+}
+
+/// The one behind it has the lock when the lease is over, and not before the command is dead.
+pub(crate) fn a_stopped_rlock_loses_its_command_before_its_lock<D: ShedLocked>(server: D) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = || witnessed(job(&server), dir.path());
+    let stays = r#"exec flock -n "$WITNESS" sh -c 'echo ready; exec sleep 60'"#;
+    let stopped = run().args(TTL).hold(stays);
+    let next = run().args(["--", "sh", "-c", ALONE, "next"]).spawn();
+    wait_for_waiters(&server, 1);
+    stopped.signal(Signal::SIGSTOP);
+    next.finish().code(0);
+    stopped.signal(Signal::SIGCONT);
+    stopped.finish().code(79);
 }
 
 pub(crate) fn a_row_that_was_taken_away_ends_its_command_at_once<D: ShedLocked>(server: D) {
@@ -462,6 +515,28 @@ pub(crate) fn a_waiter_without_a_second_session_asks_again_and_again<D: ShedLock
     drop(held.stdin.take());
     held.finish().code(0);
     waiter.finish().code(0).printed(&["ran"]);
+}
+
+/// Both take writes, as an old primary and a new one may: the lock is held at the first.
+pub(crate) fn a_server_without_a_session_to_spare_is_not_passed_over<D: ShedLocked>(server: D) {
+    let Some(next) = D::start() else { return };
+    server.sql(D::TWO_SESSIONS);
+    let both = format!(
+        "{}://rlock@{},{}/rlock",
+        D::SCHEME,
+        server.host(),
+        next.host()
+    );
+    let run = || rlock("job").node(&both);
+    let mut held = run().hold(HOLD);
+    let waiter = run().args(["--", "echo", "ran"]).spawn();
+    eventually("both have a session", || server.sql(D::SESSIONS) == "2");
+    let refused = run().args(["-n"]).sh("true").code(69);
+    refused.mentions(&[&server.host(), D::NO_SESSION]);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0).printed(&["ran"]);
+    assert_eq!(next.sql("SELECT COUNT(*) FROM shedlock"), "0");
 }
 
 /// An address of each kind at which no server listens.

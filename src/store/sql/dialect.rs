@@ -15,10 +15,9 @@ use super::examine::Facts;
 use super::mysql;
 #[cfg(feature = "postgres")]
 use super::postgres;
-use super::session::{Begun, Greeting, Reply, SqlAccess};
+use super::session::{Begun, Greeting, NotBegun, Reply, SqlAccess};
 use super::statements::{RecordRow, Table};
 use crate::secret::Secret;
-use crate::store::Fault;
 use crate::store::examine::{Finding, Plan, Rights};
 use crate::store::net::dial::Stream;
 use crate::store::net::hosts::Endpoint;
@@ -69,7 +68,7 @@ pub(in crate::store) trait Dialect: Sync {
         password: Option<&'a Secret>,
         access: &'a SqlAccess,
         broken: &'a watch::Sender<()>,
-    ) -> Working<'a, Result<Begun, Fault>>;
+    ) -> Working<'a, Result<Begun, NotBegun>>;
 
     /// Whether a server that hung runs all that was written, though its client is gone. Otherwise it may
     /// run a request for a lock, and not the release behind it, so that rlock must not exit before the
@@ -80,7 +79,7 @@ pub(in crate::store) trait Dialect: Sync {
     fn greeting(&self, table: &Table) -> String;
 
     /// Reads the answer to it. Fails if the server takes no writes, or the table would lie.
-    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, Fault>;
+    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, NotBegun>;
 
     /// Returns the statements that stand before those of a request.
     fn before(&self, table: &Table, is_write: bool) -> Vec<String>;
@@ -90,6 +89,10 @@ pub(in crate::store) trait Dialect: Sync {
 
     /// Returns the time `span` after [`Self::now`].
     fn after(&self, span: Duration) -> String;
+
+    /// Returns the time `span` after the moment at which a statement changes a row: it may have waited
+    /// for that since [`Self::now`].
+    fn after_wait(&self, span: Duration) -> String;
 
     /// Returns the time 1 ms after `time`.
     fn a_little_after(&self, time: &str) -> String;

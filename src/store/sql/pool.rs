@@ -1,12 +1,12 @@
 //! The session that is asked, and how it is begun. All locks of a store share one, and a request that
 //! is not answered in time costs it: the next request goes over another one.
 
-use std::sync::{Arc, Mutex as Shared, PoisonError};
+use std::sync::{Arc, Mutex as Shared, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
-use super::session::{Reply, Session, SqlAccess};
+use super::session::{NotBegun, Reply, Session, SqlAccess};
 use super::statements::{Message, Table};
 use crate::clock;
 use crate::lock::token::Token;
@@ -15,6 +15,13 @@ use crate::store::net::dial::HostDial;
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Denied, Fault, FaultKind};
+
+/// The way from a server that answers no requests.
+const SILENT: &str = "see what they wait for: a replica that confirms commits, a full disk";
+
+/// Most sessions that are waited for and asked nothing more. A server whose commits hang, because a
+/// replica is away, would otherwise lend a further one for each attempt.
+const MOST_SILENT: usize = 8;
 
 /// A client of a database.
 pub(super) struct Pool {
@@ -27,11 +34,20 @@ pub(super) struct Pool {
     pub(super) table: Table,
     /// Limit of a connection, and of each exchange.
     pub(super) limit: Duration,
-    current: Mutex<Option<Arc<Session>>>,
+    sessions: Mutex<Sessions>,
     /// Changes when a session breaks.
     breaks: watch::Sender<()>,
     /// The locks that this client holds: their tokens and their names.
     held: Shared<Vec<(Token, String)>>,
+}
+
+/// The sessions of a client, but for those of the line.
+#[derive(Default)]
+struct Sessions {
+    /// The one that is asked.
+    current: Option<Arc<Session>>,
+    /// Those that were given up. A request that is not answered keeps its session.
+    silent: Vec<Weak<Session>>,
 }
 
 impl Pool {
@@ -43,7 +59,7 @@ impl Pool {
             dial,
             table,
             limit,
-            current: Mutex::default(),
+            sessions: Mutex::default(),
             breaks: watch::Sender::default(),
             held: Shared::default(),
         }
@@ -80,13 +96,23 @@ impl Pool {
 
     /// Returns the session that is asked next. It is begun if there is none.
     pub(super) async fn session(&self) -> Result<Arc<Session>, Fault> {
-        let mut current = self.current.lock().await;
-        if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
+        let mut sessions = self.sessions.lock().await;
+        if let Some(session) = sessions.current.take_if(|session| !session.is_alive()) {
+            sessions.silent.push(Arc::downgrade(&session));
+        }
+        if let Some(session) = &sessions.current {
             return Ok(Arc::clone(session));
         }
-        *current = None;
+        let is_silent = |session: Arc<Session>| session.is_connected();
+        sessions
+            .silent
+            .retain(|session| session.upgrade().is_some_and(is_silent));
+        if sessions.silent.len() >= MOST_SILENT {
+            let why = format!("{MOST_SILENT} requests to it are not answered yet");
+            return Err(Fault::new(FaultKind::Unavailable, why).with_remedy(SILENT));
+        }
         let session = Arc::new(self.begin(&self.breaks).await?);
-        *current = Some(Arc::clone(&session));
+        sessions.current = Some(Arc::clone(&session));
         Ok(session)
     }
 
@@ -95,8 +121,8 @@ impl Pool {
         self.begin(&watch::Sender::default()).await.map(Arc::new)
     }
 
-    /// Begins a session at the first of the servers that takes writes, within the limit in all.
-    /// `broken` hears when one has come to an end that no caller wanted.
+    /// Begins a session at the first of the servers that can be reached and takes writes, within the
+    /// limit in all. `broken` hears when one has come to an end that no caller wanted.
     async fn begin(&self, broken: &watch::Sender<()>) -> Result<Session, Fault> {
         let access = self.access().await;
         let end = clock::now() + self.limit;
@@ -107,20 +133,18 @@ impl Pool {
             let share = left / shares;
             let begun = self.begin_at(host, password.as_ref(), &access, share, broken);
             let begun = clock::until(clock::now() + share, Box::pin(begun)).await;
-            match begun.unwrap_or_else(|| Err(no_answer(share))) {
-                Ok(session) => return Ok(session),
-                Err(fault) => {
-                    let fault = if access.hosts.len() > 1 {
-                        Fault {
-                            why: format!("{host}: {fault}"),
-                            ..fault
-                        }
-                    } else {
-                        fault
-                    };
-                    first.get_or_insert(fault);
-                }
+            let NotBegun { mut fault, is_away } =
+                match begun.unwrap_or_else(|| Err(NotBegun::by_kind(no_answer(share)))) {
+                    Ok(session) => return Ok(session),
+                    Err(why) => why,
+                };
+            if access.hosts.len() > 1 {
+                fault.why = format!("{host}: {fault}");
             }
+            if !is_away {
+                return Err(fault);
+            }
+            first.get_or_insert(fault);
         }
         Err(first.unwrap_or_else(|| no_answer(self.limit)))
     }
@@ -132,13 +156,17 @@ impl Pool {
         access: &SqlAccess,
         limit: Duration,
         broken: &watch::Sender<()>,
-    ) -> Result<Session, Fault> {
+    ) -> Result<Session, NotBegun> {
         let dialect = self.table.dialect;
-        let stream = (self.dial)(host.clone(), limit).await?;
+        let stream = (self.dial)(host.clone(), limit).await;
+        let stream = stream.map_err(NotBegun::by_kind)?;
         let begun = dialect.begin(stream, host, password, access, broken).await;
-        let begun = begun.map_err(|fault| match password {
-            Some(password) => refused_with(password, &fault),
-            None => fault,
+        let begun = begun.map_err(|not| match password {
+            Some(password) => NotBegun {
+                fault: refused_with(password, &not.fault),
+                ..not
+            },
+            None => not,
         })?;
         let greeting = dialect.greeting(&self.table);
         let reply = begun.connection.ask(&greeting, None).await?;

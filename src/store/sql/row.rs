@@ -18,6 +18,10 @@ use crate::text::escape;
 /// Longest text in the column, in bytes.
 pub(super) const LONGEST: usize = 255;
 
+/// Longest text of a row that is read, in bytes: that of the column's 255 characters. A table of
+/// another type may have more.
+const LONGEST_TOLD: usize = 1020;
+
 /// Number of bytes before the token.
 pub(super) const BEFORE_TOKEN: usize = "rlock held ".len();
 
@@ -98,6 +102,11 @@ impl Row {
         Fence::new(self.locked_at)
     }
 
+    /// Returns what its holder says, without what no holder has room for.
+    fn told(&self) -> String {
+        cut(self.locked_by.clone(), LONGEST_TOLD)
+    }
+
     /// Returns the party that has the lock, if one has.
     pub(super) fn occupant(&self) -> Option<Occupant> {
         let left = self.left?;
@@ -109,7 +118,7 @@ impl Row {
             Some((token, details)) => OccupantKind::Holder(token, details),
             None => OccupantKind::Foreign(format!(
                 "{} (ShedLock or the like)",
-                escape::text(&self.locked_by)
+                escape::text(&self.told())
             )),
         };
         Some(Occupant::new(who, Some(left)))
@@ -123,7 +132,8 @@ impl Row {
 
     /// Reads what the holder says of itself.
     fn details(&self, state: State) -> Option<Details> {
-        let mut words = self.locked_by[BEFORE_TOKEN..].split(' ').skip(1);
+        let told = self.told();
+        let mut words = told[BEFORE_TOKEN..].split(' ').skip(1);
         let term = words.next()?;
         let (ttl, delay) = term.split_once('+').unwrap_or((term, "0"));
         let longest = u64::try_from(LONGEST_TTL.as_millis()).unwrap_or(u64::MAX);
@@ -285,7 +295,8 @@ pub(super) fn record(kind: RecordKind, entry: &Entry) -> String {
 
 /// Reads the row of a record.
 pub(super) fn entry(kind: RecordKind, row: &Row) -> Option<Entry> {
-    let mut words = row.locked_by.strip_prefix(kind.prefix())?.split(' ');
+    let told = row.told();
+    let mut words = told.strip_prefix(kind.prefix())?.split(' ');
     let token = words.next()?.parse().ok()?;
     let (start, end) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let how = words.next()?;

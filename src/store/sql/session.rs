@@ -69,6 +69,29 @@ pub(in crate::store) trait Connection: Send + Sync {
     ) -> Working<'a, Result<Reply, Fault>>;
 }
 
+/// Why no session was begun at a server.
+pub(in crate::store) struct NotBegun {
+    pub(super) fault: Fault,
+    /// Whether the server cannot be reached, or takes no writes: a lock is taken at the next one. One
+    /// that refuses for another reason takes writes of others, and so may the next one.
+    pub(super) is_away: bool,
+}
+
+impl NotBegun {
+    /// Reads a fault that is no error which the server told: one that is unavailable is away.
+    pub(super) fn by_kind(fault: Fault) -> Self {
+        let is_away = fault.kind == FaultKind::Unavailable;
+        Self { fault, is_away }
+    }
+}
+
+impl From<Fault> for NotBegun {
+    fn from(fault: Fault) -> Self {
+        let is_away = false;
+        Self { fault, is_away }
+    }
+}
+
 /// A connection that has logged in.
 pub(in crate::store) struct Begun {
     pub(super) connection: Box<dyn Connection>,
@@ -201,7 +224,7 @@ pub(super) fn strange() -> Fault {
 }
 
 /// The fault of a server that takes no writes.
-pub(super) fn is_no_writer() -> Fault {
+pub(super) fn is_no_writer() -> NotBegun {
     let why = "it takes no writes: it is a standby, or read-only";
-    Fault::new(FaultKind::Unavailable, why).with_remedy(NO_WRITER)
+    NotBegun::by_kind(Fault::new(FaultKind::Unavailable, why).with_remedy(NO_WRITER))
 }

@@ -185,7 +185,9 @@ impl Table {
     }
 
     fn extended(&self, key: &str, states: &[State], token: Token, ttl: Duration) -> String {
-        let sets = format!("{} = {}", self.columns[1], self.dialect.after(ttl));
+        // A statement that has waited for the row may run behind a later renewal, and must not make
+        // the lock shorter.
+        let sets = format!("{} = {}", self.columns[1], self.dialect.after_wait(ttl));
         self.update(key, &sets, &self.owned(states, token))
     }
 
@@ -461,6 +463,70 @@ mod tests {
         assert!(message.text.contains("UPDATE app.locks SET c = GREATEST("));
         assert!(message.text.contains("WHERE a = E'job' AND b <= timezone"));
         assert_eq!(message.before, 2);
+    }
+
+    /// Returns the parts that `text` lacks.
+    fn lacks<'a>(message: &Message, parts: &[&'a str]) -> Vec<&'a str> {
+        let lacks = |part: &&&str| !message.text.contains(**part);
+        parts.iter().filter(lacks).copied().collect()
+    }
+
+    #[test]
+    fn each_statement_changes_a_row_only_as_it_must_be() {
+        let (table, token) = (table("postgresql://a"), Token::fresh());
+        let (ttl, now) = (Duration::from_secs(1), table.dialect.now());
+        let again = Again {
+            value: "v".to_owned(),
+            fence: 7,
+            newest: 8,
+            deadline: 4711,
+        };
+        let record = RecordRow {
+            kind: RecordKind::Last,
+            fence: 7,
+            value: "r".to_owned(),
+        };
+        let ours = format!("locked_by LIKE 'rlock held {token} %'");
+        let (free, taken) = (
+            format!("lock_until <= {now} AND "),
+            format!("lock_until > {now}"),
+        );
+        let rises = format!("GREATEST({now}, locked_at::timestamp + interval '1 millisecond')");
+        let passes = table.dialect.a_little_after(&table.dialect.timestamp(7));
+        let newest = format!(
+            "{free}{} <= 8 AND ",
+            table.dialect.micros("locked_at::timestamp")
+        );
+        let written =
+            format!("WHERE EXISTS (SELECT 1 FROM shedlock WHERE name = E'job' AND ({ours}");
+        for (message, parts) in [
+            (table.acquire("job", "v", ttl, 1), &[&*free, &rises][..]),
+            (
+                table.create("job"),
+                &["'2000-01-01', '2000-01-01', 'rlock free -'"],
+            ),
+            (
+                table.renew("job", token, ttl),
+                &[&ours, "lock_until = timezone('utc', clock_timestamp()) + "],
+            ),
+            (table.heal("job", token, ttl, &again), &[&ours, &newest]),
+            (
+                table.release("job", token, None, &[record]),
+                &[&ours, &written],
+            ),
+            (table.entomb("job", token, "v"), &[&ours, &taken]),
+            (
+                table.delete("job", token, 7, None),
+                &[&ours, &taken, &passes],
+            ),
+            (
+                table.delete_foreign("job", "host1"),
+                &["AND locked_by = E'host1' AND ", &taken],
+            ),
+        ] {
+            let lacking = lacks(&message, parts);
+            assert!(lacking.is_empty(), "{lacking:?}: {}", message.text);
+        }
     }
 
     #[test]

@@ -97,7 +97,10 @@ fn a_session_that_the_server_ends_is_begun_anew() {
 
 #[test]
 fn a_server_without_a_free_connection_is_tried_again() {
-    let Some(server) = MariaDb::start_with(&["max-connections=10"]) else {
+    let (Some(server), Some(next)) = (
+        MariaDb::start_with(&["max-connections=10"]),
+        MariaDb::start(),
+    ) else {
         return;
     };
     let mut clients: Vec<_> = (0..10)
@@ -114,14 +117,37 @@ fn a_server_without_a_free_connection_is_tried_again() {
         .collect();
     let refused = || job(&server).args(["-n"]).sh("true");
     eventually("all are taken", || refused().exited_with(69));
-    refused()
-        .code(69)
-        .mentions(&["Too many connections (1040)"]);
+    // The lock may be held there, so that the next server is not asked.
+    let both = format!("mysql://rlock@{},{}/rlock", server.host(), next.host());
+    for run in [refused(), rlock("job").node(&both).args(["-n"]).sh("true")] {
+        run.code(69).mentions(&["Too many connections (1040)"]);
+    }
     for (client, input) in &mut clients {
         input.write_all(b"exit\n").ok();
         client.wait().expect("its end");
     }
     job(&server).sh("true").code(0);
+}
+
+/// The replica that confirms commits is away. The row is unlocked before it is asked, so that each
+/// attempt hangs.
+#[test]
+fn commits_that_hang_do_not_use_up_the_connections() {
+    let Some(server) = MariaDb::start_with(&["log-bin=binary", "binlog-format=ROW"]) else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    server.sql(
+        "SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_COMMIT, rpl_semi_sync_master_timeout = 3600000,          rpl_semi_sync_master_enabled = 1",
+    );
+    // Eight hang after some seconds.
+    let waiter = job(&server).args(TTL).args(["--wait", "20s"]).sh("true");
+    waiter
+        .code(69)
+        .mentions(&["8 requests to it are not answered yet"]);
+    assert_eq!(server.sql(MariaDb::SESSIONS), "8");
+    server.sql("SET GLOBAL rpl_semi_sync_master_enabled = 0");
+    job(&server).sh("echo ran").code(0).printed(&["ran"]);
 }
 
 #[test]

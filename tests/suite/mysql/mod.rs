@@ -26,6 +26,9 @@ fn after(clock: Clock, seconds: u64) -> String {
 /// The statements of ShedLock 7 (`MySqlServerTimeStatementsSource`, `SqlStatementsSource`).
 impl ShedLocked for MariaDb {
     const LOCKED: &'static str = "1205";
+    const WAITING: &'static str =
+        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    const NO_SESSION: &'static str = "(1226)";
 
     fn locks(&self, clock: Clock) -> bool {
         let (now, until) = (after(clock, 0), after(clock, 60));

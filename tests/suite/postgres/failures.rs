@@ -108,6 +108,31 @@ fn a_signal_ends_a_release_that_is_repeated() {
     ended.mentions(&["release not confirmed"]);
 }
 
+/// The standby that confirms commits is away. The row stays locked, so that no other commit begins.
+#[test]
+fn commits_that_hang_do_not_use_up_the_connections() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    let confirmed_by = |standby: &str| {
+        server.sql(&format!(
+            "ALTER SYSTEM SET synchronous_standby_names = '{standby}'"
+        ));
+        server.sql("SELECT pg_reload_conf()");
+    };
+    job(&server).sh("true").code(0);
+    confirmed_by("missing");
+    let run = job(&server).args(TTL).args(["-v", "--", "echo", "ran"]);
+    let mut waiter = run.spawn();
+    for _ in 0..3 {
+        waiter.wait_until_told("canceling statement due to lock timeout (55P03)");
+        let sessions = server.sql(Postgres::SESSIONS);
+        assert!(matches!(&*sessions, "1" | "2" | "3"), "{sessions}");
+    }
+    confirmed_by("");
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
 #[test]
 fn a_session_that_the_server_ends_is_begun_anew() {
     let Some(server) = Postgres::start_with(&["idle_session_timeout=700ms"]) else {

@@ -25,6 +25,8 @@ fn now(clock: Clock) -> String {
 /// The statements of ShedLock 7 (`PostgresSqlServerTimeStatementsSource`, `SqlStatementsSource`).
 impl ShedLocked for Postgres {
     const LOCKED: &'static str = "55P03";
+    const WAITING: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND wait_event_type = 'Lock'";
+    const NO_SESSION: &'static str = "(53300)";
 
     fn locks(&self, clock: Clock) -> bool {
         let now = now(clock);

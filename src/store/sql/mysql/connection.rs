@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::dialect::Working;
 use super::super::session::{
-    Begun, CREATE, Connection, GRANT, NO_WRITER, Reply, SqlAccess, Statement, strange,
+    Begun, CREATE, Connection, GRANT, NO_WRITER, NotBegun, Reply, SqlAccess, Statement, strange,
 };
 use super::login::{self, Greeting, Login, Refused};
 use super::packet::{
@@ -56,15 +56,15 @@ pub(super) async fn begin(
     password: Option<&Secret>,
     access: &SqlAccess,
     broken: &watch::Sender<()>,
-) -> Result<Begun, Fault> {
+) -> Result<Begun, NotBegun> {
     let mut room = MOST_AT_FIRST;
     let (mut number, body) = read(&mut stream, &mut room)
         .await
         .map_err(|error| of_start(&error))?;
     if body.first() == Some(&ERROR) {
-        return Err(of_server(&error(&body)?));
+        return Err(refused(&error(&body).map_err(Fault::from)?));
     }
-    let greeting = Greeting::read(&body)?;
+    let greeting = Greeting::read(&body).map_err(Fault::from)?;
     let mut login = Login {
         user: &access.user,
         password: password.map(Secret::reveal),
@@ -75,11 +75,12 @@ pub(super) async fn begin(
     if let (Endpoint::Tcp { host, .. }, Some(trust)) = (host, &access.trust) {
         let plain = "leave ssl-mode= out if that is meant";
         if !greeting.has_tls {
-            return Err(no_tls(plain));
+            return Err(no_tls(plain).into());
         }
         number = number.wrapping_add(1);
         send(&mut stream, &packet(number, &login::request_for_tls())).await?;
-        stream = Box::new(trust.handshake(host, stream, plain).await?);
+        let shaken = trust.handshake(host, stream, plain).await;
+        stream = Box::new(shaken.map_err(NotBegun::by_kind)?);
         (login.is_tls, login.is_private) = (true, true);
     }
     let response = login.response(&greeting).map_err(of_login)?;
@@ -96,7 +97,7 @@ pub(super) async fn begin(
                     process: greeting.process.into(),
                 });
             }
-            Some(&ERROR) => return Err(of_server(&error(&body)?)),
+            Some(&ERROR) => return Err(refused(&error(&body).map_err(Fault::from)?)),
             _ => {
                 if let Some(answer) = login.reply(&body).map_err(of_login)? {
                     send(&mut stream, &packet(number.wrapping_add(1), &answer)).await?;
@@ -104,10 +105,10 @@ pub(super) async fn begin(
             }
         }
     }
-    Err(strange())
+    Err(strange().into())
 }
 
-async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> Result<(), Fault> {
+async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> Result<(), NotBegun> {
     let sent = async {
         stream.write_all(bytes).await?;
         stream.flush().await
@@ -331,9 +332,17 @@ impl From<Malformed> for Fault {
 }
 
 /// The fault of a connection that ended before its login.
-fn of_start(error: &io::Error) -> Fault {
+fn of_start(error: &io::Error) -> NotBegun {
     let why = format!("cannot connect: {}", escape::short(&error.to_string()));
-    Fault::new(FaultKind::Unavailable, why)
+    NotBegun::by_kind(Fault::new(FaultKind::Unavailable, why))
+}
+
+/// The fault of a server that refuses a session. One that shuts down is away.
+fn refused(error: &ServerError) -> NotBegun {
+    NotBegun {
+        fault: of_server(error),
+        is_away: error.code == 1053 || is_read_only(error.code),
+    }
 }
 
 /// The fault of a connection that ended.

@@ -6,6 +6,8 @@ mod columns;
 mod connection;
 mod login;
 mod packet;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -15,10 +17,11 @@ use super::address::{Form, SqlAddress};
 use super::columns::creation;
 use super::dialect::{Dialect, Working};
 use super::examine::{Facts, off};
-use super::session::{Begun, Greeting, Reply, SqlAccess, Statement, is_no_writer, number, strange};
+use super::session::{
+    Begun, Greeting, NotBegun, Reply, SqlAccess, Statement, is_no_writer, number, strange,
+};
 use super::statements::{RecordRow, Table};
 use crate::secret::Secret;
-use crate::store::Fault;
 use crate::store::examine::{Finding, Plan, Rights, Weight};
 use crate::store::net::dial::Stream;
 use crate::store::net::hosts::Endpoint;
@@ -50,6 +53,12 @@ static FORM: Form = Form {
 /// Returns the µs from one time to another.
 fn between(from: &str, to: &str) -> String {
     format!("TIMESTAMPDIFF(MICROSECOND, {from}, {to})")
+}
+
+/// Returns the µs for which a statement has waited since it began. `SYSDATE` is in the session's zone,
+/// and so is what it is compared with.
+fn waited() -> String {
+    between("NOW(6)", "SYSDATE(6)")
 }
 
 /// Returns the conditions on a table of `information_schema` that hold for ours.
@@ -100,7 +109,7 @@ impl Dialect for MySql {
         password: Option<&'a Secret>,
         access: &'a SqlAccess,
         broken: &'a watch::Sender<()>,
-    ) -> Working<'a, Result<Begun, Fault>> {
+    ) -> Working<'a, Result<Begun, NotBegun>> {
         Box::pin(connection::begin(stream, host, password, access, broken))
     }
 
@@ -131,12 +140,12 @@ impl Dialect for MySql {
         )
     }
 
-    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, Fault> {
+    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, NotBegun> {
         let [_, _, facts, settings, columns, keys] = &reply.0[..] else {
-            return Err(strange());
+            return Err(strange().into());
         };
         let Some([now, process, engine]) = facts.rows.first().map(Vec::as_slice) else {
-            return Err(strange());
+            return Err(strange().into());
         };
         let greeting = Greeting {
             now: number(now.as_deref())?,
@@ -169,6 +178,13 @@ impl Dialect for MySql {
         format!("TIMESTAMPADD(MICROSECOND, {}, {NOW})", span.as_micros())
     }
 
+    /// The clock of a zone may have been set back while it waited, so that it waited for less than
+    /// nothing.
+    fn after_wait(&self, span: Duration) -> String {
+        let span = format!("GREATEST({}, 0) + {}", waited(), span.as_micros());
+        format!("TIMESTAMPADD(MICROSECOND, {span}, UTC_TIMESTAMP(6))")
+    }
+
     fn a_little_after(&self, time: &str) -> String {
         format!("TIMESTAMPADD(MICROSECOND, 1000, {time})")
     }
@@ -189,12 +205,9 @@ impl Dialect for MySql {
         format!("COALESCE({}, 0)", between(NOW, column))
     }
 
-    /// A statement may have waited for a row since it began. `SYSDATE` is in the session's zone, and
-    /// so is what it is compared with.
     fn is_before(&self, deadline: u64) -> String {
         let begin = between(EPOCH, "UTC_TIMESTAMP(6)");
-        let since = between("NOW(6)", "SYSDATE(6)");
-        format!("{begin} + ABS({since}) < {deadline}")
+        format!("{begin} + ABS({}) < {deadline}", waited())
     }
 
     fn quoted(&self, text: &str) -> String {
@@ -300,57 +313,4 @@ fn setting<'a>(settings: &'a Statement, name: &str) -> Option<&'a str> {
         told.is_some_and(|told| told.eq_ignore_ascii_case(name))
     };
     settings.rows.iter().find(is)?.get(1)?.as_deref()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::address::Address;
-
-    #[test]
-    fn no_text_leaves_its_literal() {
-        assert_eq!(MySql.quoted("a'\\\0ü"), "_utf8mb4 X'61275c00c3bc'");
-        assert_eq!(MySql.quoted(""), "_utf8mb4 X''");
-    }
-
-    #[test]
-    fn a_late_statement_knows_how_long_it_has_waited() {
-        assert_eq!(
-            MySql.is_before(4711),
-            "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + \
-             ABS(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))) < 4711"
-        );
-    }
-
-    #[test]
-    fn the_line_of_a_lock_has_a_name_that_a_server_takes() {
-        for number in [0, -1, i64::MIN, i64::MAX] {
-            assert_eq!(line(number).len(), "'rlock:'".len() + 16);
-        }
-        assert_eq!(line(-1), "'rlock:ffffffffffffffff'");
-    }
-
-    #[test]
-    fn the_rights_are_those_of_the_user_to_the_table() {
-        let rights = |url: &str| {
-            let Ok(Address::Sql(address)) = Address::parse(url) else {
-                panic!("{url}")
-            };
-            MySql.rights(&address).line
-        };
-        let line = rights("mysql://it%27s@a/my-db");
-        assert!(
-            line.contains("IF NOT EXISTS `my-db`.shedlock(name "),
-            "{line}"
-        );
-        assert!(
-            line.ends_with("UPDATE ON `my-db`.shedlock TO 'it''s'@'%';"),
-            "{line}"
-        );
-        let line = rights("mysql://a/x?table=app.locks&columns=a,b,c,d");
-        assert!(
-            line.contains("app.locks(a VARCHAR(64) NOT NULL, b DATETIME(3)"),
-            "{line}"
-        );
-    }
 }

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use super::super::dialect::Working;
 use super::super::session::{
-    Begun, CREATE, Connection, GRANT, Reply, SqlAccess, Statement, strange,
+    Begun, CREATE, Connection, GRANT, NotBegun, Reply, SqlAccess, Statement, strange,
 };
 use super::meter::{CLEAR, Meter, Told};
 use crate::secret::Secret;
@@ -42,7 +42,7 @@ pub(super) async fn begin(
     password: Option<&Secret>,
     access: &SqlAccess,
     broken: &watch::Sender<()>,
-) -> Result<Begun, Fault> {
+) -> Result<Begun, NotBegun> {
     let is_private = access.trust.is_some() || matches!(host, Endpoint::Unix(_));
     let stream = match (host, &access.trust) {
         (Endpoint::Tcp { host, .. }, Some(trust)) => encrypted(stream, host, trust).await?,
@@ -92,16 +92,19 @@ async fn encrypted(
     mut stream: Box<dyn Stream>,
     host: &str,
     trust: &Trust,
-) -> Result<Box<dyn Stream>, Fault> {
+) -> Result<Box<dyn Stream>, NotBegun> {
     let plain = "leave sslmode= out if that is meant";
     let asked = async {
         stream.write_all(&TLS).await?;
         stream.read_u8().await
     };
     match asked.await {
-        Ok(TLS_FOLLOWS) => boxed(Ok(trust.handshake(host, stream, plain).await?)),
-        Ok(_) => Err(no_tls(plain)),
-        Err(error) => boxed(Err::<Box<dyn Stream>, _>(error)),
+        Ok(TLS_FOLLOWS) => {
+            let shaken = trust.handshake(host, stream, plain).await;
+            Ok(Box::new(shaken.map_err(NotBegun::by_kind)?))
+        }
+        Ok(_) => Err(no_tls(plain).into()),
+        Err(error) => boxed(Err::<Box<dyn Stream>, _>(error)).map_err(NotBegun::by_kind),
     }
 }
 
@@ -166,11 +169,24 @@ impl Simple {
     }
 }
 
-/// Returns the fault of a session that was not begun.
-fn of_start(error: &tokio_postgres::Error) -> Fault {
+/// Returns the fault of a session that was not begun. A server that starts or shuts down is away.
+fn of_start(error: &tokio_postgres::Error) -> NotBegun {
     if let Some(error) = error.as_db_error() {
-        return of_server(error);
+        return NotBegun {
+            fault: of_server(error),
+            is_away: is_away(error.code().code()),
+        };
     }
+    NotBegun::by_kind(of_login(error))
+}
+
+/// Whether the error is that of a server that starts, shuts down, or takes no writes.
+fn is_away(code: &str) -> bool {
+    matches!(code, "25006" | "57P01" | "57P02" | "57P03")
+}
+
+/// Returns the fault of a login that did not come to its end.
+fn of_login(error: &tokio_postgres::Error) -> Fault {
     let why = told(error);
     if why.contains(CLEAR) {
         return Fault::denied(
@@ -252,6 +268,17 @@ fn of_code(code: &str, message: &str) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_refuses_a_session_is_away_only_if_it_starts_or_stops() {
+        for code in ["57P01", "57P02", "57P03"] {
+            assert!(is_away(code), "{code}");
+        }
+        // A pooler tells 08P01 if it has no connection to spare.
+        for code in ["53300", "28P01", "3D000", "08P01", "57014"] {
+            assert!(!is_away(code), "{code}");
+        }
+    }
 
     #[test]
     fn each_error_of_a_server_has_its_kind() {

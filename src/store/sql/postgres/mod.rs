@@ -13,10 +13,9 @@ use super::address::{Form, SqlAddress};
 use super::columns::creation;
 use super::dialect::{Dialect, Working};
 use super::examine::{Facts, off};
-use super::session::{Begun, Greeting, Reply, SqlAccess, is_no_writer, number, strange};
+use super::session::{Begun, Greeting, NotBegun, Reply, SqlAccess, is_no_writer, number, strange};
 use super::statements::{RecordRow, Table};
 use crate::secret::Secret;
-use crate::store::Fault;
 use crate::store::examine::{Finding, Plan, Rights, Weight};
 use crate::store::net::dial::Stream;
 use crate::store::net::hosts::Endpoint;
@@ -77,7 +76,7 @@ impl Dialect for Postgres {
         password: Option<&'a Secret>,
         access: &'a SqlAccess,
         broken: &'a watch::Sender<()>,
-    ) -> Working<'a, Result<Begun, Fault>> {
+    ) -> Working<'a, Result<Begun, NotBegun>> {
         Box::pin(connection::begin(stream, host, password, access, broken))
     }
 
@@ -101,9 +100,9 @@ impl Dialect for Postgres {
         )
     }
 
-    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, Fault> {
+    fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, NotBegun> {
         let [now, process, read_only, is_keyed, persistence, columns] = reply.first_row(0)? else {
-            return Err(strange());
+            return Err(strange().into());
         };
         let greeting = Greeting {
             now: number(now.as_deref())?,
@@ -135,6 +134,11 @@ impl Dialect for Postgres {
 
     fn after(&self, span: Duration) -> String {
         format!("{NOW} + {}", interval(span.as_micros()))
+    }
+
+    fn after_wait(&self, span: Duration) -> String {
+        let span = interval(span.as_micros());
+        format!("timezone('utc', clock_timestamp()) + {span}")
     }
 
     fn a_little_after(&self, time: &str) -> String {

@@ -1,0 +1,661 @@
+//! The statements, and what one lock makes of the answers of a scripted server to them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use uuid::Uuid;
+
+use super::super::SqlStore;
+use super::packet::{packet, read};
+use super::*;
+use crate::clock;
+use crate::lock::details::Details;
+use crate::lock::fence::Fence;
+use crate::lock::instant::Instant;
+use crate::lock::key::Key;
+use crate::lock::mode::Mode;
+use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
+use crate::lock::token::Token;
+use crate::store::address::Address;
+use crate::store::net::dial::HostDial;
+use crate::store::{
+    Claim, Fault, FaultKind, Keep, Node, QueueAction, Release, ReleaseReply, Renewal, Store, Vote,
+};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// Time of an exchange, which no test uses up.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Time that the server takes for each answer.
+const WORK: Duration = Duration::from_millis(20);
+
+/// The request that ends a session.
+const QUIT: u8 = 1;
+
+/// The time that the server tells, and the begin of its rows, in unix µs.
+const TIME: u64 = 1_800_000_000_000_000;
+const BEGIN: u64 = 1_700_000_000_000_000;
+
+/// The rest of a row beside its name: the holder, and the µs that are left.
+type Told = (String, i64);
+
+/// An answer of the server.
+#[derive(Clone)]
+enum Said {
+    /// The number of rows that each update was about, and the row that is shown.
+    Row(&'static [u8], Option<Told>),
+    /// The same, which comes only with the next answer.
+    Late(&'static [u8], Option<Told>),
+}
+
+/// The way in which a server meets a client.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Door {
+    Open,
+    /// A pooler stands before it.
+    Pooled,
+    ReadOnly,
+    /// It tells this error.
+    Closed(u16),
+    /// No server is there.
+    Away,
+}
+
+/// A request: the number of its connection, its text, and when it was heard.
+#[derive(Debug)]
+struct Heard {
+    number: usize,
+    text: String,
+    at: Instant,
+}
+
+/// A server that gives one answer after the other.
+#[derive(Default)]
+struct Server {
+    script: Mutex<VecDeque<Said>>,
+    /// The requests, but for those of a holder to the line.
+    heard: Mutex<Vec<Heard>>,
+    /// The hosts that were dialed.
+    dialed: Mutex<Vec<String>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    fn says(&self, said: impl IntoIterator<Item = Said>) {
+        held(&self.script).extend(said);
+    }
+
+    /// Returns the requests that it has heard since the last time.
+    fn heard(&self) -> Vec<Heard> {
+        std::mem::take(&mut held(&self.heard))
+    }
+
+    /// Waits until it has heard so many.
+    async fn hears(&self, number: usize) {
+        while held(&self.heard).len() < number {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn done(count: u8, has_more: bool) -> Vec<u8> {
+    let status = if has_more { 0x0a } else { 2 };
+    packet(1, &[0, count, 0, status, 0, 0, 0])
+}
+
+fn rows(columns: u8, rows: &[Vec<String>], has_more: bool) -> Vec<u8> {
+    let end = |status| packet(1, &[0xfe, 0, 0, status, 0]);
+    let mut bytes = packet(1, &[columns]);
+    (0..columns).for_each(|_| bytes.extend(packet(1, b"any")));
+    bytes.extend(end(2));
+    for row in rows {
+        let cell = |cell: &String| [&[u8::try_from(cell.len()).unwrap()], cell.as_bytes()].concat();
+        bytes.extend(packet(1, &row.iter().flat_map(cell).collect::<Vec<_>>()));
+    }
+    bytes.extend(end(if has_more { 0x0a } else { 2 }));
+    bytes
+}
+
+/// The answer to a request: the time, updates, the row.
+fn shown(counts: &[u8], row: Option<&Told>) -> Vec<u8> {
+    let mut bytes = done(0, true);
+    let updates = counts.iter().map(|count| done(*count, true));
+    updates.for_each(|update| bytes.extend(update));
+    let row = row.map(|(by, left)| {
+        let (begin, now) = (BEGIN.to_string(), TIME.to_string());
+        vec!["job".to_owned(), by.clone(), begin, left.to_string(), now]
+    });
+    bytes.extend(rows(5, row.as_slice(), false));
+    bytes
+}
+
+/// The answer to the first request of a session.
+fn greeted(door: Door) -> Vec<u8> {
+    let text = |cells: &[&str]| {
+        cells
+            .iter()
+            .map(|&cell| cell.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let process = if door == Door::Pooled { "8" } else { "7" };
+    let read_only = if door == Door::ReadOnly { "ON" } else { "OFF" };
+    let columns = [
+        ["name", "varchar(64)", ""],
+        ["lock_until", "datetime(3)", ""],
+        ["locked_at", "datetime(3)", ""],
+        ["locked_by", "varchar(255)", ""],
+    ];
+    [
+        done(0, true),
+        rows(1, &[], true),
+        rows(3, &[text(&[&TIME.to_string(), process, "InnoDB"])], true),
+        rows(2, &[text(&["read_only", read_only])], true),
+        rows(3, &columns.map(|column| text(&column)), true),
+        rows(1, &[text(&["PRIMARY"])], false),
+    ]
+    .concat()
+}
+
+/// Serves one connection, until the client has left.
+async fn serve(server: Arc<Server>, mut stream: DuplexStream, number: usize, door: Door) {
+    let mut room = usize::MAX;
+    if let Door::Closed(code) = door {
+        let mut error = vec![0xff];
+        error.extend(code.to_le_bytes());
+        error.extend(b"#08004told");
+        let _ = stream.write_all(&packet(0, &error)).await;
+        return;
+    }
+    let hello = [
+        &b"\x0a10.11.6\0\x07\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08\0\xfe\xf7\x2d\x02\0\xff\x81\x15"
+            [..],
+        &[0; 10],
+        b"\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\0mysql_native_password\0",
+    ];
+    let _ = stream.write_all(&packet(0, &hello.concat())).await;
+    let mut late = Vec::new();
+    let mut is_first = true;
+    while let Ok((sent, body)) = read(&mut stream, &mut room).await {
+        if body == [QUIT] {
+            return;
+        }
+        let text = String::from_utf8_lossy(body.get(1..).unwrap_or_default()).into_owned();
+        let answer = if sent == 1 {
+            done(0, false)
+        } else if std::mem::take(&mut is_first) {
+            greeted(door)
+        } else if text.ends_with(", 0)") || text.contains("RELEASE_LOCK") {
+            rows(1, &[vec!["0".to_owned()]], false)
+        } else {
+            let at = clock::now();
+            held(&server.heard).push(Heard { number, text, at });
+            tokio::time::sleep(WORK).await;
+            let said = held(&server.script).pop_front();
+            match said {
+                Some(Said::Row(counts, row)) => {
+                    [std::mem::take(&mut late), shown(counts, row.as_ref())].concat()
+                }
+                Some(Said::Late(counts, row)) => {
+                    late.extend(shown(counts, row.as_ref()));
+                    continue;
+                }
+                None => continue,
+            }
+        };
+        if stream.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Lets `test` use the lock `job` at servers `h0`, `h1` and so on, which have these doors.
+fn at<T>(doors: &[Door], limit: Duration, test: impl AsyncFnOnce(&dyn Node, &Server) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = Arc::new(Server::default());
+    let hosts: Vec<String> = (0..doors.len())
+        .map(|number| format!("h{number}"))
+        .collect();
+    let Ok(Address::Sql(address)) =
+        Address::parse(&format!("mysql://rlock@{}/app", hosts.join(",")))
+    else {
+        panic!("an address")
+    };
+    let tcp = |host: &String| Endpoint::Tcp {
+        host: host.clone(),
+        port: 3306,
+        tls: false,
+    };
+    let access = SqlAccess {
+        hosts: hosts.iter().map(|host| (tcp(host), None)).collect(),
+        user: "rlock".to_owned(),
+        database: "app".to_owned(),
+        trust: None,
+        renew: None,
+    };
+    let (ours, doors) = (Arc::clone(&server), doors.to_vec());
+    let dial: HostDial = Arc::new(move |endpoint, _| {
+        let Endpoint::Tcp { host, .. } = endpoint else {
+            panic!("a host")
+        };
+        let door = doors[host[1..].parse::<usize>().unwrap()];
+        let number = {
+            let mut dialed = held(&ours.dialed);
+            dialed.push(host);
+            dialed.len()
+        };
+        let (client, stream) = duplex(1 << 16);
+        tokio::spawn(serve(Arc::clone(&ours), stream, number, door));
+        Box::pin(async move {
+            match door {
+                Door::Away => Err(Fault::new(FaultKind::Unavailable, "cannot connect")),
+                _ => Ok(Box::new(client) as Box<dyn Stream>),
+            }
+        })
+    });
+    let store = SqlStore::over(&address, access, dial, limit);
+    let node = store.open(&Key::new("", "job").unwrap());
+    runtime.block_on(async { test(&*node, &server).await })
+}
+
+/// The same at one server, which is open.
+fn with<T>(test: impl AsyncFnOnce(&dyn Node, &Server) -> T) -> T {
+    at(&[Door::Open], LIMIT, test)
+}
+
+fn term() -> Term {
+    let options = ScheduleOptions {
+        drift: 0.0,
+        ..ScheduleOptions::new(TTL)
+    };
+    Schedule::new(options).unwrap().term()
+}
+
+fn claim(waits: bool) -> Claim {
+    let waiter = Waiter {
+        id: Uuid::nil(),
+        host: "web1".to_owned(),
+        pid: 1,
+        since: 1,
+        mode: Mode::Exclusive,
+        user: "deploy".to_owned(),
+        note: None,
+    };
+    Claim {
+        token: Token::fresh(),
+        details: Details::default(),
+        fence_hint: 1,
+        term: term(),
+        guarded: None,
+        ticket: waits.then_some(Ticket {
+            waiter,
+            number: 1,
+            supersedes: None,
+        }),
+        index: 0,
+        is_exact: false,
+        outer: Vec::new(),
+    }
+}
+
+fn release(token: Token) -> Release {
+    Release {
+        token,
+        queue: QueueAction::None,
+        mode: None,
+        parked: None,
+        note: None,
+    }
+}
+
+/// A row in `state` as the token's, whose time has `left` to go in seconds.
+fn row(state: &str, token: Token, left: i64) -> Option<Told> {
+    let by = format!("rlock {state} {token} 30000 1 deploy@web1 backup.sh");
+    Some((by, left * 1_000_000))
+}
+
+/// The row of a held lock that has all of its time.
+fn whole(token: Token) -> Option<Told> {
+    row("held", token, 30)
+}
+
+/// Takes the lock.
+async fn taken(node: &dyn Node, server: &Server, token: &Claim) {
+    server.says([Said::Row(&[1], whole(token.token))]);
+    let vote = node.acquire(token).await.vote;
+    assert!(matches!(vote, Vote::Granted { .. }), "{vote:?}");
+    server.hears(1).await;
+    server.heard();
+}
+
+fn renewal(claim: &Claim) -> Keep {
+    claim.renewal(Fence::new(BEGIN).unwrap())
+}
+
+#[test]
+fn a_grant_counts_from_before_its_request_and_no_longer_than_its_row() {
+    for left in [30, 27] {
+        with(async |node, server| {
+            let claim = claim(false);
+            server.says([Said::Row(&[1], row("held", claim.token, left))]);
+            let vote = node.acquire(&claim).await.vote;
+            let Vote::Granted { until, fence, .. } = vote else {
+                panic!("{vote:?}")
+            };
+            let asked = server.heard()[0].at;
+            assert!(until <= asked + Duration::from_secs(left.unsigned_abs()));
+            assert_eq!(fence.get(), BEGIN);
+        });
+    }
+}
+
+#[test]
+fn a_renewal_counts_from_before_its_request_and_no_longer_than_its_row() {
+    for left in [30, 27] {
+        with(async |node, server| {
+            let claim = claim(false);
+            taken(node, server, &claim).await;
+            server.says([Said::Row(&[1], row("held", claim.token, left))]);
+            let renewed = node.keep(&renewal(&claim)).await;
+            let Renewal::Renewed(until, counter) = renewed else {
+                panic!("{renewed:?}")
+            };
+            let asked = server.heard()[0].at;
+            assert!(until <= asked + Duration::from_secs(left.unsigned_abs()));
+            assert_eq!(counter, Some(BEGIN));
+        });
+    }
+}
+
+#[test]
+fn a_row_that_is_free_is_asked_for_three_times_and_no_grant() {
+    with(async |node, server| {
+        let claim = claim(false);
+        let over = row("held", claim.token, -1);
+        server.says([0, 1, 2].map(|_| Said::Row(&[1], over.clone())));
+        let Vote::Failed(fault) = node.acquire(&claim).await.vote else {
+            panic!("it is over")
+        };
+        assert_eq!(fault.kind, FaultKind::Unavailable);
+        assert_eq!(server.heard().len(), 3);
+    });
+}
+
+#[test]
+fn a_row_that_is_missing_is_added_once_and_asked_for_again() {
+    for is_hidden in [false, true] {
+        with(async |node, server| {
+            let claim = claim(false);
+            let last = if is_hidden { None } else { whole(claim.token) };
+            server.says([
+                Said::Row(&[0], None),
+                Said::Row(&[], None),
+                Said::Row(&[1], last),
+            ]);
+            let vote = node.acquire(&claim).await.vote;
+            let heard = server.heard();
+            assert!(heard[1].text.contains("INSERT INTO shedlock"), "{heard:?}");
+            assert!(heard[2].text.contains("UPDATE shedlock"), "{heard:?}");
+            match vote {
+                Vote::Granted { .. } => assert!(!is_hidden),
+                Vote::Failed(fault) => assert!(is_hidden && fault.kind == FaultKind::Unfit),
+                vote => panic!("{vote:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_row_of_another_lock_of_this_run_and_a_record_are_not_waited_for() {
+    with(async |node, server| {
+        let claim = claim(false);
+        server.says([Said::Row(&[0], Some(("rlock last 5 -".to_owned(), -1)))]);
+        let Vote::Failed(fault) = node.acquire(&claim).await.vote else {
+            panic!("it is a record")
+        };
+        assert!(fault.why.contains("the record of another lock"), "{fault}");
+    });
+}
+
+/// The server may run the request for the lock yet, so that the release goes behind it.
+#[test]
+fn a_release_goes_behind_a_request_that_was_not_answered() {
+    for has_row in [true, false] {
+        with(async |node, server| {
+            let claim = claim(false);
+            let row_there = has_row.then(|| whole(claim.token)).flatten();
+            server.says([
+                Said::Late(&[1], row_there),
+                Said::Row(&[0, 1, 0], row("free", claim.token, -1)),
+            ]);
+            let attempt = node.acquire(&claim);
+            server.hears(1).await;
+            let reply = node.release(&release(claim.token)).await;
+            assert!(matches!(reply, ReleaseReply::Released), "{reply:?}");
+            let vote = attempt.await.vote;
+            let heard = server.heard();
+            let connections: Vec<usize> = heard.iter().map(|one| one.number).collect();
+            // Without a row, none is added for an attempt that was given up.
+            assert_eq!(connections, [1, 1], "{heard:?}");
+            assert!(heard[1].text.contains("'rlock free '"), "{heard:?}");
+            assert_eq!(matches!(vote, Vote::Granted { .. }), has_row, "{vote:?}");
+        });
+    }
+}
+
+#[test]
+fn a_renewal_reads_whose_the_row_is() {
+    let (ours, other) = (claim(false), Token::fresh());
+    let token = ours.token;
+    let shedlock = Some(("host1".to_owned(), 1_000_000));
+    for (row, told) in [
+        (row("held", token, 1), "Renewed"),
+        (row("dead", token, 1), "Broken"),
+        (row("held", token, -1), "NotOurs(Missing"),
+        (row("free", token, -1), "NotOurs(Missing"),
+        (row("park", token, 1), "NotOurs(Missing"),
+        (row("held", other, 1), "NotOurs(TakenOver"),
+        (row("held", other, -1), "NotOurs(Missing"),
+        (shedlock, "NotOurs(TakenOver"),
+        (None, "NotOurs(Missing"),
+    ] {
+        with(async |node, server| {
+            taken(node, server, &ours).await;
+            server.says([Said::Row(&[1], row.clone())]);
+            let renewed = format!("{:?}", node.keep(&renewal(&ours)).await);
+            assert!(renewed.starts_with(told), "{row:?}: {renewed}");
+        });
+    }
+}
+
+/// Another client may have the row before it is shown, and a release that comes again finds what the
+/// first one did.
+#[test]
+fn a_release_reads_what_it_has_done_and_else_whose_the_row_is() {
+    let (ours, other) = (claim(false), Token::fresh());
+    let token = ours.token;
+    for (counts, row, told) in [
+        (&[0, 1, 0][..], row("held", other, 1), "Released"),
+        (&[1, 0, 0], row("park", token, 1), "Released"),
+        (&[0, 0, 0], row("free", token, -1), "Released"),
+        (&[0, 0, 0], row("held", other, 1), "NotOurs(TakenOver)"),
+        (&[0, 0, 0], None, "NotOurs(Missing)"),
+    ] {
+        with(async |node, server| {
+            taken(node, server, &ours).await;
+            server.says([Said::Row(counts, row.clone())]);
+            let reply = format!("{:?}", node.release(&release(token)).await);
+            assert_eq!(reply, told, "{row:?}");
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_is_gone_is_taken_again_unless_a_later_one_was_given() {
+    let ours = claim(false);
+    for (told, counts, told_back) in [
+        (Some(BEGIN + 9), &[0, 1][..], "Healed"),
+        (None, &[1, 0], "Renewed"),
+    ] {
+        with(async |node, server| {
+            taken(node, server, &ours).await;
+            server.says([Said::Row(counts, whole(ours.token))]);
+            let keep = ours.healing(Fence::new(BEGIN).unwrap(), told);
+            let renewed = format!("{:?}", node.keep(&keep).await);
+            assert!(renewed.starts_with(told_back), "{renewed}");
+            let heard = server.heard().remove(0).text;
+            let newest = format!(" <= {} AND ", told.unwrap_or(BEGIN));
+            assert!(heard.contains(&newest), "{heard}");
+        });
+    }
+}
+
+#[test]
+fn the_next_host_is_asked_if_one_is_away_and_not_if_it_refuses() {
+    for (door, hosts) in [
+        (Door::Open, 1),
+        (Door::Away, 2),
+        (Door::ReadOnly, 2),
+        (Door::Closed(1053), 2),
+        (Door::Closed(1290), 2),
+        (Door::Closed(1040), 1),
+        (Door::Closed(1203), 1),
+        (Door::Closed(1226), 1),
+        (Door::Closed(1045), 1),
+        (Door::Closed(1049), 1),
+    ] {
+        at(&[door, Door::Open], LIMIT, async |node, server| {
+            let claim = claim(false);
+            server.says([Said::Row(&[1], whole(claim.token))]);
+            let vote = node.acquire(&claim).await.vote;
+            assert_eq!(held(&server.dialed).len(), hosts, "{door:?}");
+            let refuses = matches!(door, Door::Closed(_)) && hosts == 1;
+            match vote {
+                Vote::Granted { .. } => assert!(!refuses, "{door:?}"),
+                Vote::Failed(fault) => {
+                    assert!(refuses && fault.why.starts_with("h0:3306: told"), "{fault}");
+                }
+                vote => panic!("{vote:?}"),
+            }
+        });
+    }
+}
+
+/// A pooler lends a session for one message, so that no place in a line is the client's.
+#[test]
+fn a_waiter_stands_in_line_where_the_session_is_its_own_and_else_looks() {
+    for door in [Door::Open, Door::Pooled] {
+        at(&[door], LIMIT, async |node, server| {
+            let claim = claim(true);
+            let theirs = row("held", Token::fresh(), 9);
+            server.says([Said::Row(&[0], theirs.clone())]);
+            let answer = node.acquire(&claim).await;
+            let rank = answer.position.and_then(|position| position.rank);
+            if door == Door::Open {
+                server.hears(2).await;
+                let heard = server.heard();
+                let [_, line] = &heard[..] else {
+                    panic!("{heard:?}")
+                };
+                assert!(
+                    line.number == 2 && line.text.contains("GET_LOCK"),
+                    "{line:?}"
+                );
+                assert_eq!(rank, Some(1));
+                return;
+            }
+            assert_eq!(rank, None);
+            server.says([Said::Row(&[], theirs.clone())]);
+            let again = node.acquire(&claim).await;
+            assert!(matches!(again.vote, Vote::Blocked(_)), "{:?}", again.vote);
+            let heard = server.heard();
+            assert!(
+                heard.len() == 2 && !heard[1].text.contains("UPDATE"),
+                "{heard:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_server_that_answers_no_request_lends_eight_sessions_at_most() {
+    at(&[Door::Open], WORK * 5, async |node, server| {
+        let mut kept = Vec::new();
+        loop {
+            let attempt = claim(false);
+            let mut attempt = node.acquire(&attempt);
+            let limit = clock::now() + WORK * 6;
+            match clock::until(limit, &mut attempt)
+                .await
+                .map(|answer| answer.vote)
+            {
+                None => kept.push(attempt),
+                // A busy machine lets it wait for the login.
+                Some(Vote::Failed(fault)) if !fault.why.contains("not answered yet") => {}
+                Some(vote) => {
+                    assert!(matches!(vote, Vote::Failed(_)), "{vote:?}");
+                    break;
+                }
+            }
+            assert!(kept.len() <= 20);
+        }
+        let mut connections: Vec<usize> = server.heard().iter().map(|one| one.number).collect();
+        connections.dedup();
+        assert_eq!(connections.len(), 8);
+    });
+}
+
+#[test]
+fn no_text_leaves_its_literal() {
+    assert_eq!(MySql.quoted("a'\\\0ü"), "_utf8mb4 X'61275c00c3bc'");
+    assert_eq!(MySql.quoted(""), "_utf8mb4 X''");
+}
+
+#[test]
+fn a_late_statement_knows_how_long_it_has_waited() {
+    assert_eq!(
+        MySql.is_before(4711),
+        "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + \
+         ABS(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))) < 4711"
+    );
+}
+
+#[test]
+fn the_line_of_a_lock_has_a_name_that_a_server_takes() {
+    for number in [0, -1, i64::MIN, i64::MAX] {
+        assert_eq!(line(number).len(), "'rlock:'".len() + 16);
+    }
+    assert_eq!(line(-1), "'rlock:ffffffffffffffff'");
+}
+
+#[test]
+fn the_rights_are_those_of_the_user_to_the_table() {
+    let rights = |url: &str| {
+        let Ok(Address::Sql(address)) = Address::parse(url) else {
+            panic!("{url}")
+        };
+        MySql.rights(&address).line
+    };
+    let line = rights("mysql://it%27s@a/my-db");
+    assert!(
+        line.contains("IF NOT EXISTS `my-db`.shedlock(name "),
+        "{line}"
+    );
+    assert!(
+        line.ends_with("UPDATE ON `my-db`.shedlock TO 'it''s'@'%';"),
+        "{line}"
+    );
+    let line = rights("mysql://a/x?table=app.locks&columns=a,b,c,d");
+    assert!(
+        line.contains("app.locks(a VARCHAR(64) NOT NULL, b DATETIME(3)"),
+        "{line}"
+    );
+}
