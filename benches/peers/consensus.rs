@@ -12,11 +12,11 @@ use crate::figures::Section;
 use crate::peer::{HERE, World};
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::contender::{Contender, Times, measure};
-use testkit::measure::locker::{Locker, OnEtcd, OnPostgres, OnZooKeeper, RlockRun, etcd_is_there};
+use testkit::measure::locker::{Locker, OnDatabase, OnEtcd, OnZooKeeper, RlockRun, etcd_is_there};
 use testkit::program::clean;
 use testkit::witness::Log;
 use testkit::zookeeper::{curator, has_zookeeper, kazoo};
-use testkit::{Database as _, Postgres, ZooKeeper};
+use testkit::{Database, MariaDb, Postgres, ZooKeeper};
 
 const WARM_UP: usize = 5;
 const ROUNDS: usize = 50;
@@ -107,39 +107,69 @@ pub(crate) fn zookeeper(world: &World) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// Measures rlock beside psql, which begins one session and asks one thing.
+/// Measures rlock beside mariadb, which begins one session and asks one thing.
+pub(crate) fn mysql(world: &World) -> Result<Vec<Section>> {
+    let Some(server) = MariaDb::start() else {
+        return Ok(Vec::new());
+    };
+    let (server, port) = at(server);
+    let words = ["--no-defaults", "-h", "127.0.0.1", "-P", &port];
+    let words = [
+        &words[..],
+        &["-u", "rlock", "-D", "rlock", "-e", "select 1"],
+    ]
+    .concat();
+    let client = Contender::running("mariadb -e 'select 1'", &clean("mariadb"), &words);
+    database(
+        world,
+        &server,
+        client,
+        [
+            "Start to end, MariaDB",
+            "Hand-over to one who waits, MariaDB",
+        ],
+    )
+}
+
+/// Measures rlock beside psql, which does the same.
 pub(crate) fn postgres(world: &World) -> Result<Vec<Section>> {
     let Some(server) = Postgres::start() else {
         return Ok(Vec::new());
     };
-    let server = Rc::new(server);
-    let rlock = OnPostgres::rlock(RLOCK, &server);
-    let port = server.port().to_string();
-    let psql = [
-        "-X",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &port,
-        "-U",
-        "rlock",
-        "-c",
-        "select 1",
-    ];
-    let contenders = [
-        Contender::running(rlock.name(), &rlock.command(), &["true"]),
-        Contender::running("psql -c 'select 1'", &clean("psql"), &psql),
-    ];
+    let (server, port) = at(server);
+    let words = ["-X", "-h", "127.0.0.1", "-p", &port];
+    let words = [&words[..], &["-U", "rlock", "-c", "select 1"]].concat();
+    let client = Contender::running("psql -c 'select 1'", &clean("psql"), &words);
+    database(
+        world,
+        &server,
+        client,
+        [
+            "Start to end, PostgreSQL",
+            "Hand-over to one who waits, PostgreSQL",
+        ],
+    )
+}
+
+/// Returns the server for all that use it, and its port.
+fn at<D: Database>(server: D) -> (Rc<D>, String) {
+    let host = server.host();
+    let port = host.rsplit(':').next().unwrap_or_default();
+    (Rc::new(server), port.to_owned())
+}
+
+fn database<D: Database>(
+    world: &World,
+    server: &Rc<D>,
+    client: Contender,
+    [start_to_end, hand_over]: [&'static str; 2],
+) -> Result<Vec<Section>> {
+    let rlock = OnDatabase::rlock(RLOCK, server);
+    let own = Contender::running(rlock.name(), &rlock.command(), &["true"]);
     let mut lockers: [Box<dyn Locker>; 1] = [Box::new(rlock)];
     Ok(vec![
-        start("Start to end, PostgreSQL", &contenders)?,
-        handed_over(
-            "Hand-over to one who waits, PostgreSQL",
-            world,
-            &mut lockers,
-            1,
-            HAND_OVERS,
-        )?,
+        start(start_to_end, &[own, client])?,
+        handed_over(hand_over, world, &mut lockers, 1, HAND_OVERS)?,
     ])
 }
 

@@ -35,7 +35,7 @@ const SERVERS: usize = 5;
 
 type Measure = fn(&World) -> Result<Vec<Section>>;
 
-const MEASURES: [(&str, Measure); 10] = [
+const MEASURES: [(&str, Measure); 11] = [
     ("start", alone::start),
     ("five", alone::five),
     ("hand-over", waiting::hand_over),
@@ -45,6 +45,7 @@ const MEASURES: [(&str, Measure); 10] = [
     ("asking", bill::asking),
     ("etcd", consensus::etcd),
     ("zookeeper", consensus::zookeeper),
+    ("mysql", consensus::mysql),
     ("postgres", consensus::postgres),
 ];
 

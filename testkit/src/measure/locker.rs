@@ -10,7 +10,7 @@ use rlock::store::redis::names::{Derived, Names};
 
 use super::machine::IN_MEMORY;
 use crate::program::{clean, first_line};
-use crate::{Database, Port, Postgres, Server, ZooKeeper, until};
+use crate::{Database, Port, Server, ZooKeeper, until};
 
 /// Key of the lock.
 pub const KEY: &str = "queue";
@@ -315,15 +315,15 @@ impl Locker for OnZooKeeper {
     }
 }
 
-/// `rlock run` in `PostgreSQL`, in the line of its waiters.
-pub struct OnPostgres {
+/// `rlock run` in a database, in the line of its waiters.
+pub struct OnDatabase<D> {
     program: String,
-    server: Rc<Postgres>,
+    server: Rc<D>,
 }
 
-impl OnPostgres {
+impl<D> OnDatabase<D> {
     /// Makes one of the binary `program`.
-    pub fn rlock(program: &str, server: &Rc<Postgres>) -> Self {
+    pub fn rlock(program: &str, server: &Rc<D>) -> Self {
         Self {
             program: program.to_owned(),
             server: Rc::clone(server),
@@ -331,7 +331,7 @@ impl OnPostgres {
     }
 }
 
-impl Locker for OnPostgres {
+impl<D: Database> Locker for OnDatabase<D> {
     fn name(&self) -> &'static str {
         "rlock run"
     }
@@ -341,7 +341,7 @@ impl Locker for OnPostgres {
     }
 
     fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
-        Ok(self.server.sql(Postgres::WAITERS) == number.to_string())
+        Ok(self.server.sql(D::WAITERS) == number.to_string())
     }
 }
 
