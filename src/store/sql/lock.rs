@@ -223,6 +223,12 @@ impl Lock {
                 }
                 .into());
             }
+            if row.is(RowState::Dead, token) {
+                // An operator came between the statements of the request. What is unknown is undone by a
+                // release.
+                let why = "the lock was broken as soon as it was granted";
+                return Err(Fault::new(FaultKind::Unknown, why));
+            }
             let held = row.owner().and_then(|(_, token)| self.pool.held(token));
             if let Some(other) = held.filter(|other| *other != self.key) {
                 let other = escape::text(&other);

@@ -50,6 +50,34 @@ fn a_server_that_wakes_up_grants_no_lock_to_a_client_that_is_gone() {
     );
 }
 
+/// Statements of a message run one by one, so that an operator may break the lock between the grant
+/// and the look at it. A trigger does the same.
+#[test]
+fn a_lock_that_is_broken_as_soon_as_it_is_granted_is_given_back_and_asked_for_again() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    job(&server).sh("true").code(0);
+    server.sql(
+        "CREATE TRIGGER breaks BEFORE UPDATE ON shedlock FOR EACH ROW \
+         SET NEW.locked_by = REPLACE(NEW.locked_by, 'rlock held ', 'rlock dead ')",
+    );
+    let refused = job(&server).args(["-n"]).sh("true").code(69);
+    refused.said(&["the lock was broken as soon as it was granted"]);
+    let waiter = job(&server)
+        .args(["--wait", "20s", "--", "echo", "ran"])
+        .spawn();
+    wait_for_breaks(&server);
+    server.sql("DROP TRIGGER breaks");
+    waiter.finish().code(0).printed(&["ran"]);
+}
+
+/// Waits until a lock is broken by the trigger.
+fn wait_for_breaks(server: &MariaDb) {
+    let dead = "SELECT COUNT(*) FROM shedlock WHERE locked_by LIKE 'rlock dead %'";
+    eventually("it is broken", || server.sql(dead) == "1");
+}
+
 /// Tells how many requests wait for a row. (`innodb_trx` is a copy, which is not renewed while a client
 /// reads it more often than each 0.1 s.)
 const LOCK_WAITS: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'";
