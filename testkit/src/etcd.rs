@@ -4,13 +4,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::processes::{self, signal};
 use crate::program::clean;
-use crate::{Certificates, Port, Proxy, eventually, held_while, skipped};
+use crate::{Certificates, Port, Proxy, eventually, eventually_within, held_while, skipped};
+
+/// Longest time until all members know a leader, on a machine where dozens of processes are ready to
+/// run.
+const ELECTION: Duration = Duration::from_secs(90);
 
 /// Ports that a member has: for clients, and for other members.
 struct Ports {
@@ -272,7 +277,7 @@ impl Etcd {
         for member in 0..self.members.len() {
             if self.members[member].process.is_some() {
                 let url = self.endpoint(member);
-                eventually("etcd answers", || {
+                eventually_within(ELECTION, "etcd answers", || {
                     self.try_ctl(&url, &["get", "settled"]).is_ok()
                 });
             }

@@ -42,6 +42,7 @@ use report::Report;
 use server::Server;
 use service::Service;
 use share::KEYS;
+use tempfile::TempDir;
 use testkit::now;
 use testkit::program::first_line;
 use verdict::Verdict;
@@ -352,9 +353,17 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs one part, and returns whether it was fine.
+/// Runs one part, and returns whether it was fine. If not, its directory is kept.
 fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let dir = tempfile::tempdir()?;
+    let is_fine = soak_in(&dir, plan, length, seed, cuts);
+    if !matches!(is_fine, Ok(true)) {
+        println!("all that was written down: {}", dir.keep().display());
+    }
+    is_fine
+}
+
+fn soak_in(dir: &TempDir, plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (count, deployment): (_, Option<Box<dyn Deployment>>) = match plan.nodes {
         Nodes::Servers(count) => (count, None),
@@ -435,11 +444,7 @@ fn soak(plan: &Plan, length: Duration, seed: u64, cuts: bool) -> Result<bool> {
         processes,
     };
     println!("\n{report}");
-    let fine = report.complaints().is_empty();
-    if !fine {
-        println!("all that was written down: {}", dir.keep().display());
-    }
-    Ok(fine)
+    Ok(report.complaints().is_empty())
 }
 
 /// Returns what is left of locks on the servers.
