@@ -6,7 +6,7 @@ use crate::figures::{Section, Unit, cell};
 pub(crate) const BEGIN: &str = "<!-- benches/run writes the stores -->\n";
 
 /// Stores, as the titles of their sections end.
-const STORES: [&str; 4] = ["etcd", "ZooKeeper", "PostgreSQL", "MySQL"];
+const STORES: [&str; 4] = ["etcd", "ZooKeeper", "PostgreSQL", "MariaDB"];
 
 /// The columns: the head, and how the titles of their sections begin.
 const COLUMNS: [(&str, &str); 3] = [
