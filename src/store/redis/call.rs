@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::Form;
-use super::script::{self, FREE, FREE_MEMBER, LOCK, Script};
+use super::script::{self, FREE, FREE_MEMBER, FREE_REDISSON, LOCK, Script};
 use crate::lock::fence::Fence;
 use crate::lock::last::{Note, RUN_LIFE};
 use crate::lock::messages::Claim;
@@ -277,14 +277,16 @@ pub(super) fn least_give_back(names: &Names, form: Form, release: &Release) -> O
         return None;
     }
     let has_members = release.mode.is_some_and(Mode::has_members);
-    let mut command = if has_members {
-        of_script(&FREE_MEMBER, names, &OF_MEMBERS)
-    } else {
-        of_script(&FREE, names, &[])
+    let may_be_redissons = form == Form::Redisson || release.mode.is_none();
+    let mut command = match (has_members, may_be_redissons) {
+        (true, _) => of_script(&FREE_MEMBER, names, &OF_MEMBERS),
+        (false, true) => of_script(&FREE_REDISSON, names, &[]),
+        (false, false) => of_script(&FREE, names, &[]),
     };
     command.arg(release.token.to_string());
-    let may_be_redissons = form == Form::Redisson || release.mode.is_none();
-    command.arg(may_be_redissons.then(|| names.redisson_channel()));
+    if may_be_redissons {
+        command.arg(names.redisson_channel());
+    }
     Some(Least {
         command,
         suffices: false,

@@ -1,12 +1,9 @@
 -- Deletes an exclusive lock from its own key alone, if it is the token's or its tombstone. Tells no waiter.
--- KEYS[1] the lock. ARGV[1] token, [2] the channel on which Redisson's clients wait, if the lock may have their form
+-- KEYS[1] the lock. ARGV[1] token
 local value = redis.pcall('GETRANGE', KEYS[1], 0, 1023)
-local hash = value.err
-if hash then value = redis.pcall('HGET', KEYS[1], 'rlock') end
 if value == '' then return {'absent'} end
 if type(value) ~= 'string' then return {'held'} end
 value = string.match(value, '^broken (.*)') or value
 if string.find(value, ARGV[1] .. ' ', 1, true) ~= 1 then return {'held'} end
 redis.call('DEL', KEYS[1])
-for _, publish in ipairs(hash and ARGV[2] and {'PUBLISH', 'SPUBLISH'} or {}) do redis.pcall(publish, ARGV[2], '0') end
 return {'released'}

@@ -39,6 +39,10 @@ pub static KEEP_MEMBER: LazyLock<Script> =
 /// Deletes an exclusive lock.
 pub static FREE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("free.lua")));
 
+/// Deletes one that may have Redisson's form.
+pub static FREE_REDISSON: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("free_redisson.lua")));
+
 /// Takes a member out.
 pub static FREE_MEMBER: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("free_member.lua")));
@@ -83,7 +87,14 @@ mod tests {
 
     #[test]
     fn scripts_are_sent_without_what_only_people_read() {
-        for script in [&LOCK, &KEEP, &KEEP_MEMBER, &FREE, &FREE_MEMBER] {
+        for script in [
+            &LOCK,
+            &KEEP,
+            &KEEP_MEMBER,
+            &FREE,
+            &FREE_REDISSON,
+            &FREE_MEMBER,
+        ] {
             let is_code =
                 |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.starts_with("--");
             assert!(
