@@ -1,65 +1,150 @@
-//! The bill of one server: what hosts that wait for a lock cost it, and hosts that ask for one all
-//! at once.
+//! The bill of a server: what hosts that wait for a lock cost it, by store.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::RLOCK;
 use crate::figures::{Row, Section, Unit, millis};
 use crate::peer::World;
-use crate::replay::Conversation;
-use testkit::Server;
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::commands;
 use testkit::measure::contender::Times;
-use testkit::measure::locker::RlockRun;
+use testkit::measure::locker::{Locker, OnDatabase, OnEtcd, OnZooKeeper, RlockRun, etcd_is_there};
+use testkit::measure::machine::megabytes;
+use testkit::processes::{memory_of_tree, processor_time_of_tree};
+use testkit::zookeeper::has_zookeeper;
+use testkit::{Database, MariaDb, Postgres, Server, ZooKeeper};
 
-pub(crate) const WAITING: &str = "Hosts that wait, one server";
-pub(crate) const ASKING: &str = "Hosts that ask at once and do not wait, one server";
+pub(crate) const WAITING: &str = "Hosts that wait, by store";
 
-/// Numbers of waiters, with the names of their rows.
-const CROWDS: [(&str, usize); 3] = [
-    ("rlock, 10 wait", 10),
-    ("rlock, 100 wait", 100),
-    ("rlock, 1,000 wait", 1000),
+/// Numbers of waiters.
+const CROWDS: [usize; 3] = [10, 100, 1000];
+
+/// The names of the rows of each store.
+const REDIS: [&str; 3] = ["Redis, 10 wait", "Redis, 100 wait", "Redis, 1,000 wait"];
+const ETCD: [&str; 3] = ["etcd, 10 wait", "etcd, 100 wait", "etcd, 1,000 wait"];
+const ZOOKEEPER: [&str; 3] = [
+    "ZooKeeper, 10 wait",
+    "ZooKeeper, 100 wait",
+    "ZooKeeper, 1,000 wait",
+];
+const POSTGRES: [&str; 3] = [
+    "PostgreSQL, 10 wait",
+    "PostgreSQL, 100 wait",
+    "PostgreSQL, 1,000 wait",
+];
+const MARIADB: [&str; 3] = [
+    "MariaDB, 10 wait",
+    "MariaDB, 100 wait",
+    "MariaDB, 1,000 wait",
 ];
 
-/// Numbers of hosts that ask, with the names of their rows.
-const RUSHES: [(&str, usize); 2] = [("rlock, 200 ask", 200), ("rlock, 2,000 ask", 2000)];
-
-/// Time in which nothing happens: three renewals of the holder.
-const IDLE: Duration = Duration::from_secs(30);
+/// Time in which nothing happens: two renewals of the holder.
+const IDLE: Duration = Duration::from_secs(20);
 
 /// Time for which each waiter holds the lock, in µs.
 const STAY: &str = "1000";
 
-/// Times that each rush is repeated; the median is told.
-const REPEATED: usize = 5;
+/// Sessions that the databases allow.
+const SESSIONS: &str = "max_connections=1100";
 
-/// Descriptors beside the connections.
-const OTHER_FILES: u64 = 100;
+/// A server that is billed.
+struct Billed {
+    locker: Box<dyn Locker>,
+    pid: i32,
+    /// Returns the number of requests that it has had.
+    requests: Box<dyn FnMut() -> Result<u64>>,
+}
+
+/// Starts a server; `None` where it is not installed, which is printed.
+type Start = fn(&World) -> Result<Option<Billed>>;
+
+const STORES: [(&[&str; 3], Start); 5] = [
+    (&REDIS, redis),
+    (&ETCD, etcd),
+    (&ZOOKEEPER, zookeeper),
+    (&POSTGRES, database::<Postgres>),
+    (&MARIADB, database::<MariaDb>),
+];
+
+fn redis(_: &World) -> Result<Option<Billed>> {
+    let server = Server::tcp(&[]);
+    let mut asked = server.connect();
+    Ok(Some(Billed {
+        locker: Box::new(RlockRun::on(RLOCK, std::slice::from_ref(&server))?),
+        pid: server.pid(),
+        requests: Box::new(move || {
+            let _runs = &server;
+            commands::sent(&mut asked, &[])
+        }),
+    }))
+}
+
+fn etcd(world: &World) -> Result<Option<Billed>> {
+    if !etcd_is_there() {
+        return Ok(None);
+    }
+    let server = OnEtcd::on_disk(&world.dir)?;
+    Ok(Some(Billed {
+        locker: Box::new(server.rlock(RLOCK)),
+        pid: server.pid(),
+        requests: Box::new(move || server.requests()),
+    }))
+}
+
+fn zookeeper(_: &World) -> Result<Option<Billed>> {
+    if !has_zookeeper() {
+        return Ok(None);
+    }
+    let options = ["tickTime=2000", "4lw.commands.whitelist=srvr,mntr"];
+    let server = Rc::new(ZooKeeper::start(&options));
+    Ok(Some(Billed {
+        locker: Box::new(OnZooKeeper::rlock(RLOCK, &server)),
+        pid: server.pid(),
+        requests: Box::new(move || server.figure("zk_packets_received")),
+    }))
+}
+
+fn database<D: Database>(_: &World) -> Result<Option<Billed>> {
+    let Some(server) = D::start_with(&[SESSIONS]) else {
+        return Ok(None);
+    };
+    let server = Rc::new(server);
+    Ok(Some(Billed {
+        locker: Box::new(OnDatabase::rlock(RLOCK, &server)),
+        pid: server.instance().pid(),
+        requests: Box::new(move || Ok(server.sql(D::STATEMENTS).parse()?)),
+    }))
+}
 
 /// Measures waiters of one lock: each is a process of its own, as on a host of its own.
 pub(crate) fn waiting(world: &World) -> Result<Vec<Section>> {
     let about = format!(
-        "They come one after another, wait for {} s while the holder renews, and then have the lock for 1 ms each. Memory is what the \
-         server takes more than without them. Times are from the end of a command to the begin of the next.",
+        "They come one after another, wait for {} s while the holder renews, and then have the lock for 1 ms each. Times are from the \
+         end of a command to the begin of the next. Processor time and memory are those of the server with all its processes; memory \
+         is what it takes more than without them, which of a Java server is mostly its heap. Requests are what the server counts: \
+         commands (Redis), messages (etcd), packets (ZooKeeper), transactions (PostgreSQL), statements (MariaDB).",
         IDLE.as_secs()
     );
     let columns = vec![
         ("hand-over p50", Unit::Millis),
         ("p99", Unit::Millis),
-        ("commands a second, idle", Unit::Count),
-        ("commands per hand-over", Unit::Count),
+        ("requests a second, idle", Unit::Count),
+        ("requests per hand-over", Unit::Count),
+        ("processor time a second, idle", Unit::Millis),
+        ("processor time per hand-over", Unit::Millis),
         ("memory of the server", Unit::Megabytes),
-        ("connections", Unit::Count),
     ];
-    let rows = CROWDS
-        .into_iter()
-        .map(|(name, waiters)| crowd(world, name, waiters))
-        .collect::<Result<_>>()?;
+    let mut rows = Vec::new();
+    for (names, start) in STORES {
+        for (name, waiters) in names.iter().zip(CROWDS) {
+            if let Some(billed) = start(world)? {
+                rows.push(crowd(world, name, waiters, billed).context(*name)?);
+            }
+        }
+    }
     Ok(vec![Section {
         title: WAITING,
         about,
@@ -69,153 +154,37 @@ pub(crate) fn waiting(world: &World) -> Result<Vec<Section>> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
-fn crowd(world: &World, name: &'static str, waiters: usize) -> Result<Row> {
-    let server = Server::tcp(&[]);
+fn crowd(world: &World, name: &'static str, waiters: usize, billed: Billed) -> Result<Row> {
+    let Billed {
+        mut locker,
+        pid,
+        mut requests,
+    } = billed;
     let place = Place {
         dir: &world.dir,
         witness: &world.witness,
     };
-    let mut locker = RlockRun::on(RLOCK, std::slice::from_ref(&server))?;
-    let mut asked = server.connect();
-    let [memory, connections] = footprint(&mut asked)?;
-    let batch = Batch::form(&mut locker, place, waiters, STAY).context(name)?;
-    let (stood, begin) = (commands::sent(&mut asked, &[])?, Instant::now());
+    let memory = memory_of_tree(pid, "");
+    let batch = Batch::form(&mut *locker, place, waiters, STAY)?;
+    let (begin, stood) = (Instant::now(), (requests()?, processor_time_of_tree(pid)?));
     std::thread::sleep(IDLE);
-    let (idle, span) = (commands::sent(&mut asked, &[])?, begin.elapsed());
-    let [more_memory, more_connections] = footprint(&mut asked)?;
-    let log = batch.run().context(name)?;
-    let after = commands::sent(&mut asked, &[])?;
+    let span = begin.elapsed().as_secs_f64();
+    let idle = (requests()?, processor_time_of_tree(pid)?);
+    let more = memory_of_tree(pid, "").saturating_sub(memory);
+    let log = batch.run()?;
+    let after = (requests()?, processor_time_of_tree(pid)?);
     let gaps = Times::new(name, log.hand_overs().collect());
     let figures = [
         millis(gaps.median()),
         millis(gaps.percentile(99)),
-        (idle - stood) as f64 / span.as_secs_f64(),
-        (after - idle) as f64 / waiters as f64,
-        (more_memory - memory) / 1e6,
-        more_connections - connections,
+        (idle.0 - stood.0) as f64 / span,
+        (after.0 - idle.0) as f64 / waiters as f64,
+        millis(idle.1 - stood.1) / span,
+        millis(after.1 - idle.1) / waiters as f64,
+        megabytes(more),
     ];
     Ok(Row {
         name,
         figures: figures.map(Some).to_vec(),
     })
-}
-
-/// Measures hosts that ask for a held lock in the same moment. What one `rlock run -n` says to the
-/// server is replayed on a connection for each: that many processes would measure this machine.
-pub(crate) fn asking(_: &World) -> Result<Vec<Section>> {
-    let about = format!(
-        "Another rlock holds the lock. What `rlock run -n` says to the server is recorded, and replayed on as many connections at \
-         once, opened for it. Medians of {REPEATED}, from the first connection to the last answer."
-    );
-    let columns = vec![
-        ("all answered", Unit::Millis),
-        ("processor time of the server", Unit::Millis),
-        ("commands of each", Unit::Count),
-    ];
-    let rows = RUSHES
-        .into_iter()
-        .map(|(name, hosts)| rush(name, hosts))
-        .collect::<Result<_>>()?;
-    Ok(vec![Section {
-        title: ASKING,
-        about,
-        columns,
-        rows,
-    }])
-}
-
-#[expect(clippy::cast_precision_loss, reason = "nothing here is near 2^52")]
-fn rush(name: &'static str, hosts: usize) -> Result<Row> {
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(
-        Resource::RLIMIT_NOFILE,
-        soft.max(hosts as u64 + OTHER_FILES).min(hard),
-        hard,
-    )?;
-    let server = Server::tcp(&[]);
-    let mut holder = testkit::program::clean(RLOCK);
-    holder.args([
-        "run",
-        "--key",
-        KEY,
-        "--restart-guard",
-        "off",
-        "--node",
-        &server.tcp_url(),
-        "--",
-        "sleep",
-        "1000",
-    ]);
-    let mut holder = holder.spawn()?;
-    let measured = (|| {
-        testkit::until("the lock is held", || {
-            Ok(redis::cmd("EXISTS")
-                .arg(KEY)
-                .query::<bool>(&mut server.connect())?
-                .then_some(()))
-        })?;
-        let conversation = Conversation::of(&server, |url| {
-            let mut asks = testkit::program::clean(RLOCK);
-            asks.args([
-                "run",
-                "-n",
-                "--key",
-                KEY,
-                "--restart-guard",
-                "off",
-                "--node",
-                url,
-                "--",
-                "true",
-            ]);
-            asks
-        })?;
-        let mut times = Vec::with_capacity(REPEATED);
-        let before = processor_time(&server)?;
-        for _ in 0..REPEATED {
-            times.push(conversation.replay(&server, hosts)?);
-        }
-        let spent = (processor_time(&server)? - before) / REPEATED as f64;
-        Ok([
-            millis(Times::new(name, times).median()),
-            spent * 1e3,
-            conversation.commands() as f64,
-        ])
-    })();
-    // It may have ended by itself.
-    let _ = holder.kill();
-    let _ = holder.wait();
-    measured.map(|figures: [f64; 3]| Row {
-        name,
-        figures: figures.map(Some).to_vec(),
-    })
-}
-
-/// Key of the lock that all ask for.
-const KEY: &str = "rush";
-
-/// Returns the bytes that the server uses, and the number of its connections.
-fn footprint(server: &mut redis::Connection) -> Result<[f64; 2]> {
-    Ok([
-        figure(server, "used_memory")?,
-        figure(server, "connected_clients")?,
-    ])
-}
-
-/// Returns the seconds of processor time that the server has used.
-fn processor_time(server: &Server) -> Result<f64> {
-    let mut connection = server.connect();
-    Ok(figure(&mut connection, "used_cpu_user")? + figure(&mut connection, "used_cpu_sys")?)
-}
-
-/// Returns a figure of INFO.
-fn figure(server: &mut redis::Connection, field: &str) -> Result<f64> {
-    let text: String = redis::cmd("INFO").query(server)?;
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    Ok(value
-        .with_context(|| format!("INFO has no {field}"))?
-        .trim()
-        .parse()?)
 }

@@ -15,6 +15,7 @@ mod figures;
 mod peer;
 mod plot;
 mod replay;
+mod replayed;
 mod report;
 mod stores;
 mod waiting;
@@ -35,14 +36,16 @@ const SERVERS: usize = 5;
 
 type Measure = fn(&World) -> Result<Vec<Section>>;
 
-const MEASURES: [(&str, Measure); 11] = [
+const MEASURES: [(&str, Measure); 13] = [
     ("start", alone::start),
     ("five", alone::five),
     ("hand-over", waiting::hand_over),
     ("crowd", waiting::crowd),
     ("memory", alone::memory),
     ("waiting", bill::waiting),
-    ("asking", bill::asking),
+    ("standing", replayed::standing),
+    ("asking", replayed::asking),
+    ("running", replayed::running),
     ("etcd", consensus::etcd),
     ("zookeeper", consensus::zookeeper),
     ("mysql", consensus::mysql),

@@ -6,10 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::alone::{FIVE, HUNG, MEMORY, START, START_LOCAL};
-use crate::bill::{ASKING, WAITING};
+use crate::bill::WAITING;
 use crate::figures::{Section, cell, table};
 use crate::peer::{ON_SERVERS, ON_THIS_MACHINE, Peer};
 use crate::plot::{self, Panel};
+use crate::replayed::{ASKING, RUNNING, STANDING};
 use crate::stores;
 use crate::waiting::{FEW, HAND_OVER, HAND_OVER_LOCAL, MANY_LOCAL, OF_RLOCK};
 use testkit::measure::machine;
@@ -33,7 +34,7 @@ const IN_PAGE: [(&str, [&str; 2]); 6] = [
 ];
 
 /// The panels of the plot, by table and column.
-const PLOTTED: [(&str, &str); 12] = [
+const PLOTTED: [(&str, &str); 14] = [
     (START, "median"),
     (START_LOCAL, "median"),
     (HAND_OVER, "median"),
@@ -45,7 +46,9 @@ const PLOTTED: [(&str, &str); 12] = [
     (FEW, "memory of one"),
     (MEMORY, "memory"),
     (WAITING, "hand-over p50"),
-    (WAITING, "commands a second, idle"),
+    (WAITING, "requests a second, idle"),
+    (WAITING, "processor time per hand-over"),
+    (WAITING, "memory of the server"),
 ];
 
 /// Returns the head of the figures: the machine, all versions, and the peers that are not installed
@@ -97,7 +100,7 @@ pub(crate) fn write(head: &str, sections: &[Section]) -> Result<()> {
     let page = with_table(&page, stores::BEGIN, &stores::table(sections))?;
     let bill = sections
         .iter()
-        .filter(|section| [WAITING, ASKING].contains(&section.title));
+        .filter(|section| [WAITING, STANDING, ASKING, RUNNING].contains(&section.title));
     let bill: Vec<String> = bill.map(Section::table).collect();
     put(
         PAGE,

@@ -31,6 +31,10 @@ pub trait Database: Sized + 'static {
     /// The statement that counts the sessions of rlock's user.
     const SESSIONS: &'static str;
 
+    /// The statement that counts the statements that the server has carried out, or the
+    /// transactions.
+    const STATEMENTS: &'static str;
+
     /// The statement that gives that user two sessions at most.
     const TWO_SESSIONS: &'static str;
 
@@ -202,7 +206,7 @@ impl Instance {
     }
 
     /// Returns the number of its process.
-    pub(crate) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         let process = self.process.as_ref().expect("a server that runs");
         process.id().cast_signed()
     }

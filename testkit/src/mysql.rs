@@ -103,6 +103,7 @@ impl Database for MariaDb {
         "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'";
     const SESSIONS: &'static str =
         "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'rlock'";
+    const STATEMENTS: &'static str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'";
     const TWO_SESSIONS: &'static str = "ALTER USER rlock@'%' WITH MAX_USER_CONNECTIONS 2";
 
     fn start_with(settings: &[&str]) -> Option<Self> {

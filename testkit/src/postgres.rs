@@ -151,6 +151,8 @@ impl Database for Postgres {
     const WAITERS: &'static str =
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
     const SESSIONS: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock'";
+    const STATEMENTS: &'static str =
+        "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'rlock'";
     const TWO_SESSIONS: &'static str = "ALTER ROLE rlock CONNECTION LIMIT 2";
 
     fn start_with(settings: &[&str]) -> Option<Self> {

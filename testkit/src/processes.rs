@@ -1,12 +1,18 @@
 //! Processes as the kernel shows them in `/proc`, and signals to them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
+use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 
 use crate::wait::{eventually, until};
+
+/// The unit of processor times in `/proc` (`USER_HZ`, 100 on the machines that rlock is for).
+const TICK: Duration = Duration::from_millis(10);
 
 /// Whether `pid` can still run; a zombie cannot.
 pub fn alive(pid: i32) -> bool {
@@ -209,6 +215,22 @@ pub fn memory_of_tree(pid: i32, except: &str) -> u64 {
         .into_iter()
         .map(|child| memory_of_tree(child, except))
         .sum::<u64>()
+}
+
+/// Returns the processor time of `pid` and all processes below it. Those that have ended are
+/// counted in ticks of the kernel, which are 10 ms.
+pub fn processor_time_of_tree(pid: i32) -> Result<Duration> {
+    let own = clock_getcpuclockid(Pid::from_raw(pid))?.now()?;
+    let ended: u64 = stat(pid)
+        .iter()
+        .skip(13)
+        .take(2)
+        .flat_map(|ticks| ticks.parse::<u64>())
+        .sum();
+    let below = children(pid).into_iter();
+    // One of them may have ended meanwhile.
+    let below: Duration = below.flat_map(processor_time_of_tree).sum();
+    Ok(Duration::from(own) + TICK * u32::try_from(ended)? + below)
 }
 
 fn kilobytes(text: &str, field: &str) -> Option<u64> {

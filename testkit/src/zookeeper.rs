@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -223,6 +224,21 @@ impl ZooKeeper {
             std::thread::sleep(Duration::from_millis(20));
         }
         told
+    }
+
+    /// Returns its process.
+    pub fn pid(&self) -> i32 {
+        self.process.id().cast_signed()
+    }
+
+    /// Returns a figure of `mntr`, which the configuration must allow.
+    pub fn figure(&self, name: &str) -> anyhow::Result<u64> {
+        let told = self.told("mntr");
+        let figure = told.lines().find_map(|line| line.strip_prefix(name));
+        Ok(figure
+            .with_context(|| format!("mntr has no {name}"))?
+            .trim()
+            .parse()?)
     }
 
     /// Whether it leads its ensemble.

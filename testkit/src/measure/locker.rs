@@ -1,5 +1,7 @@
 //! Programs that hold a lock around a command, and the queues in which they wait for it.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -168,6 +170,24 @@ impl OnEtcd {
         }
     }
 
+    /// Returns the process of the member.
+    pub fn pid(&self) -> i32 {
+        self.etcd.etcd.id().cast_signed()
+    }
+
+    /// Returns the number of messages that clients have sent to the member.
+    pub fn requests(&self) -> Result<u64> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.etcd.ports[0].number()))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut told = String::new();
+        stream.read_to_string(&mut told)?;
+        let messages = told
+            .lines()
+            .filter(|line| line.starts_with("grpc_server_msg_received_total{"));
+        let counts = messages.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+        Ok(counts.sum())
+    }
+
     fn start(name: &'static str, dir: &Path) -> Result<Self> {
         let (etcd, rlock) = (Rc::new(OneEtcd::start(dir)?), None);
         Ok(Self { name, etcd, rlock })
@@ -307,11 +327,8 @@ impl Locker for OnZooKeeper {
     }
 
     fn is_enqueued(&mut self, number: usize, _: i32) -> Result<bool> {
-        let told = self.server.told("mntr");
-        let mut lines = told.lines();
-        let count = lines.find_map(|line| line.strip_prefix("zk_ephemerals_count"));
-        let count: usize = count.context("no mntr")?.trim().parse()?;
-        Ok(count >= Self::NODES * (number + 1))
+        let count = self.server.figure("zk_ephemerals_count")?;
+        Ok(count >= Self::NODES as u64 * (number as u64 + 1))
     }
 }
 
