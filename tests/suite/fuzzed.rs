@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-use testkit::properties::{addresses, config, durations, jute, replies, values};
+use testkit::properties::{addresses, config, durations, jute, packets, replies, values};
 
 /// Returns the corpus of the fuzzer `target`.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
@@ -58,6 +58,9 @@ fn the_properties_hold_for_the_corpus() {
     for seed in seeds("jute") {
         jute::hold(&seed);
     }
+    for seed in seeds("packets") {
+        packets::hold(&seed);
+    }
     for seed in seeds("replies") {
         replies::hold(&seed);
     }
@@ -88,6 +91,11 @@ proptest! {
     #[test]
     fn no_zookeeper_says_anything_that_rlock_cannot_stand(input in changed("jute")) {
         jute::hold(&input);
+    }
+
+    #[test]
+    fn no_mysql_says_anything_that_rlock_cannot_stand(input in changed("packets")) {
+        packets::hold(&input);
     }
 
     #[test]

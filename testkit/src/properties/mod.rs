@@ -2,12 +2,14 @@
 //! breaks one; the suite checks the inputs in `fuzz/corpus` and random changes of them.
 //!
 //! Each kind of input has a file with one function `hold`, which panics where a property does not
-//! hold.
+//! hold. Those of stores share a conversation.
 
 pub mod addresses;
 pub mod config;
+mod conversation;
 pub mod durations;
 pub mod jute;
+pub mod packets;
 pub mod replies;
 pub mod values;
 
