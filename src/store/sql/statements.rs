@@ -487,7 +487,7 @@ mod tests {
             value: "r".to_owned(),
         };
         let ours = format!("locked_by LIKE 'rlock held {token} %'");
-        let (free, taken) = (
+        let (free, held) = (
             format!("lock_until <= {now} AND "),
             format!("lock_until > {now}"),
         );
@@ -514,14 +514,14 @@ mod tests {
                 table.release("job", token, None, &[record]),
                 &[&ours, &written],
             ),
-            (table.entomb("job", token, "v"), &[&ours, &taken]),
+            (table.entomb("job", token, "v"), &[&ours, &held]),
             (
                 table.delete("job", token, 7, None),
-                &[&ours, &taken, &passes],
+                &[&ours, &held, &passes],
             ),
             (
                 table.delete_foreign("job", "host1"),
-                &["AND locked_by = E'host1' AND ", &taken],
+                &["AND locked_by = E'host1' AND ", &held],
             ),
         ] {
             let lacking = lacks(&message, parts);

@@ -317,6 +317,7 @@ fn release(token: Token) -> Release {
 }
 
 /// A row in `state` as the token's, whose time has `left` to go in seconds.
+#[expect(clippy::unnecessary_wraps, reason = "a row may be missing")]
 fn row(state: &str, token: Token, left: i64) -> Option<Told> {
     let by = format!("rlock {state} {token} 30000 1 deploy@web1 backup.sh");
     Some((by, left * 1_000_000))
@@ -440,7 +441,9 @@ fn a_release_goes_behind_a_request_that_was_not_answered() {
             server.hears(1).await;
             let reply = node.release(&release(claim.token)).await;
             assert!(matches!(reply, ReleaseReply::Released), "{reply:?}");
-            let vote = attempt.await.vote;
+            // One that goes on sends a request which nothing answers.
+            let answer = clock::until(clock::now() + LIMIT / 4, attempt).await;
+            let vote = answer.expect("an answer").vote;
             let heard = server.heard();
             let connections: Vec<usize> = heard.iter().map(|one| one.number).collect();
             // Without a row, none is added for an attempt that was given up.
@@ -449,6 +452,26 @@ fn a_release_goes_behind_a_request_that_was_not_answered() {
             assert_eq!(matches!(vote, Vote::Granted { .. }), has_row, "{vote:?}");
         });
     }
+}
+
+/// The session is asked nothing else any more.
+#[test]
+fn a_release_goes_to_the_session_that_owes_an_answer() {
+    at(&[Door::Open], WORK * 50, async |node, server| {
+        let claim = claim(false);
+        server.says([
+            Said::Late(&[1], whole(claim.token)),
+            Said::Row(&[0, 1, 0], row("free", claim.token, -1)),
+        ]);
+        let mut attempt = node.acquire(&claim);
+        let limit = clock::now() + WORK * 60;
+        assert!(clock::until(limit, &mut attempt).await.is_none());
+        let reply = node.release(&release(claim.token)).await;
+        assert!(matches!(reply, ReleaseReply::Released), "{reply:?}");
+        let heard = server.heard();
+        let connections: Vec<usize> = heard.iter().map(|one| one.number).collect();
+        assert_eq!(connections, [1, 1], "{heard:?}");
+    });
 }
 
 #[test]
