@@ -8,6 +8,7 @@ use rlock::store::net::hosts::Endpoint;
 use rlock::store::redis::address::{HostKind, Remote};
 use rlock::store::redis::locator::Way;
 
+use crate::database::Nature;
 use crate::server::Address;
 
 /// Number of sentinels of a service.
@@ -45,6 +46,8 @@ pub enum Deployment {
         /// Time after which they take a silent leader for dead.
         election: Duration,
     },
+    /// One database.
+    Database(Nature),
 }
 
 impl Deployment {
@@ -55,6 +58,7 @@ impl Deployment {
             Self::Sentinels { replicas, .. } => 1 + replicas + SENTINELS,
             Self::Cluster { replicated, .. } => PRIMARIES * if replicated { 2 } else { 1 },
             Self::Etcd { members, .. } => members,
+            Self::Database(nature) => 1 + usize::from(nature.standby.is_some()),
         }
     }
 
@@ -65,7 +69,9 @@ impl Deployment {
         match self {
             Self::Alone => first..first + 1,
             Self::Sentinels { replicas, .. } => first..first + 1 + replicas,
-            Self::Cluster { .. } | Self::Etcd { .. } => first..first + self.machines(),
+            Self::Cluster { .. } | Self::Etcd { .. } | Self::Database(_) => {
+                first..first + self.machines()
+            }
         }
     }
 
@@ -77,7 +83,9 @@ impl Deployment {
     /// Returns the way of a client to `node`, which is Redis.
     pub fn way(self, node: usize) -> Way {
         let (kind, hosts) = match self {
-            Self::Alone | Self::Etcd { .. } => (HostKind::Server, node..node + 1),
+            Self::Alone | Self::Etcd { .. } | Self::Database(_) => {
+                (HostKind::Server, node..node + 1)
+            }
             Self::Sentinels { .. } => {
                 (HostKind::Sentinel(SERVICE.to_owned()), self.sentinels(node))
             }

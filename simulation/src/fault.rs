@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::database::{self, Takeover};
 use crate::deployment::Deployment;
 use crate::etcd;
 use crate::node::Survives;
@@ -107,6 +108,11 @@ pub enum Fault {
     /// A trouble of the etcd cluster.
     Etcd {
         trouble: etcd::Trouble,
+        lasts: Duration,
+    },
+    /// A trouble of the database.
+    Database {
+        trouble: database::Trouble,
         lasts: Duration,
     },
     /// SIGSTOP to an rlock.
@@ -220,6 +226,9 @@ impl Faults {
             Deployment::Etcd { members, election } if random.chance(0.5) => {
                 return self.of_etcd(members, election, random);
             }
+            Deployment::Database(nature) if random.chance(0.5) => {
+                return self.of_database(nature.standby.is_some(), random);
+            }
             Deployment::Sentinels { down_after, .. } if random.chance(0.6) => {
                 return self.of_service(down_after, random);
             }
@@ -285,7 +294,7 @@ impl Faults {
         } else {
             Target::Client(random.below(8))
         };
-        let servers = u32::from(self.kind != Kind::Etcd);
+        let servers = u32::from(self.kind != Kind::Etcd && !self.kind.is_database());
         match random.weighted(&[
             (3 * servers, 0),
             (5 * servers, 1),
@@ -410,6 +419,48 @@ impl Faults {
         Fault::Etcd { trouble, lasts }
     }
 
+    fn of_database(&self, has_standby: bool, random: &mut Random) -> Fault {
+        use database::Trouble;
+        let takeover = random.weighted(&[
+            (1, Takeover::Orderly),
+            (2, Takeover::Kill),
+            (2, Takeover::Stop),
+            (2, Takeover::CutOff),
+        ]);
+        let longest = random.weighted(&[(1, self.ttl / 10), (1, self.ttl)]);
+        let after = random.time(Duration::ZERO, longest);
+        // The drift allows for so much forward. Back it costs time only.
+        let within = i64::try_from(self.ttl.as_micros() / 200).unwrap_or(0);
+        let (back, forward) = match self.kind {
+            Kind::Asynchronous => (2_000_000, 2_000_000),
+            _ => (2_000_000, within),
+        };
+        let size = |most: i64, random: &mut Random| {
+            i64::try_from(random.between(1, u64::try_from(most).unwrap_or(1))).unwrap_or(1)
+        };
+        let micros = if random.chance(0.5) {
+            size(forward, random)
+        } else {
+            -size(back, random)
+        };
+        // Clocks that are apart may not be set too.
+        let (switches, sets) = if has_standby { (6, 0) } else { (0, 3) };
+        let trouble = random.weighted(&[
+            (3, Trouble::Stop),
+            (3, Trouble::Kill),
+            (3, Trouble::Stall),
+            (1, Trouble::ReadOnly),
+            (sets, Trouble::SetClock(micros)),
+            (switches, Trouble::Switch(takeover, after)),
+        ]);
+        let lasts = match trouble {
+            Trouble::SetClock(_) | Trouble::Switch(Takeover::Orderly, _) => Duration::ZERO,
+            Trouble::Switch(..) => after + self.longer(self.node_timeout, random),
+            _ => self.longer(self.node_timeout, random),
+        };
+        Fault::Database { trouble, lasts }
+    }
+
     fn survives(random: &mut Random) -> Survives {
         random.weighted(&[(2, Survives::All), (1, Survives::Nothing)])
     }
@@ -451,7 +502,9 @@ impl Faults {
             | Kind::Newest
             | Kind::Crowd
             | Kind::Copies
-            | Kind::Etcd => Fault::KillServer {
+            | Kind::Etcd
+            | Kind::Sql
+            | Kind::Asynchronous => Fault::KillServer {
                 node,
                 lasts: down,
                 survives: Survives::All,

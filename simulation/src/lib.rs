@@ -17,6 +17,7 @@
 pub mod client;
 pub mod cluster;
 pub mod command;
+pub mod database;
 pub mod deployment;
 pub mod etcd;
 pub mod fault;

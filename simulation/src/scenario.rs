@@ -23,6 +23,7 @@ use rlock::store::redis::Copies;
 use crate::client::Settings;
 use crate::client::acquire::Steps;
 use crate::command::{AtTerm, Behaviour};
+use crate::database::Nature;
 use crate::deployment::Deployment;
 use crate::fault::{Fault, Faults};
 use crate::network::Latency;
@@ -74,11 +75,16 @@ pub enum Kind {
     Copies,
     /// One etcd cluster of three or five members.
     Etcd,
+    /// One database: alone, or with a synchronous standby.
+    Sql,
+    /// One database with an asynchronous standby, or a clock that is set by more than the drift: the
+    /// promise has limits.
+    Asynchronous,
 }
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 20] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -97,7 +103,14 @@ impl Kind {
         ("cluster", Self::Cluster),
         ("copies", Self::Copies),
         ("etcd", Self::Etcd),
+        ("sql", Self::Sql),
+        ("asynchronous", Self::Asynchronous),
     ];
+
+    /// Whether the store is a database.
+    pub fn is_database(self) -> bool {
+        matches!(self, Self::Sql | Self::Asynchronous)
+    }
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
@@ -135,7 +148,7 @@ impl Twists {
         let leaves = match kind {
             Kind::Once => Leaves::Successes,
             Kind::Parked => Leaves::ParkedLocks,
-            Kind::Lossy => random.weighted(&[
+            Kind::Lossy | Kind::Sql => random.weighted(&[
                 (2, Leaves::Nothing),
                 (1, Leaves::Successes),
                 (1, Leaves::ParkedLocks),
@@ -144,7 +157,9 @@ impl Twists {
         };
         // A success and a parked lock are of one holder, and a crowd and those that supersede each
         // other want one lock.
-        let may_mix = leaves == Leaves::Nothing && !matches!(kind, Kind::Crowd | Kind::Newest);
+        let may_mix = leaves == Leaves::Nothing
+            && !matches!(kind, Kind::Crowd | Kind::Newest)
+            && !kind.is_database();
         Self {
             clocks_apart: matches!(kind, Kind::Lossy | Kind::Away) && random.chance(0.5),
             mixes_kinds: kind == Kind::Kinds || may_mix && random.chance(0.3),
@@ -254,7 +269,7 @@ impl Scenario {
     pub fn new(kind: Kind, seed: u64) -> Self {
         let mut random = Random::of(seed, kind.name(), 0);
         let nodes = match kind {
-            Kind::One | Kind::Forgetful | Kind::Etcd => 1,
+            Kind::One | Kind::Forgetful | Kind::Etcd | Kind::Sql | Kind::Asynchronous => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
@@ -274,6 +289,7 @@ impl Scenario {
         let hosts = 2 + random.below(4);
         let skew = match kind {
             Kind::Clocks | Kind::Forgetful | Kind::Etcd => 2_000,
+            _ if kind.is_database() => 2_000,
             _ if twists.clocks_apart => 4_000,
             _ => 0,
         };
@@ -299,7 +315,7 @@ impl Scenario {
                 cluster.fill(cluster[0]);
             }
         }
-        if kind == Kind::Copies {
+        if kind == Kind::Copies || kind == Kind::Sql {
             // A lease ends by the clock of a replica that takes over. They agree within what K
             // leaves beside the time that a kill takes here.
             let apart = settings.schedule.margin().mul_f64(0.1).as_micros();
@@ -364,6 +380,7 @@ impl Scenario {
 }
 
 fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Settings {
+    let nature = nature(kind, random);
     let ttl = random.weighted(&[(3, 1_000), (2, 2_000), (1, 5_000)]);
     let ttl = ms(if kind == Kind::Crowd { 900 } else { ttl });
     let kill_after = random.weighted(&[(2, None), (1, Some(ms(100))), (1, Some(ms(10_000)))]);
@@ -374,7 +391,9 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
         kill_after,
     };
     let schedule = Schedule::new(options).expect("a twelfth of the TTL fits");
+    // What a run leaves ends by the clock of a server, and those of two are apart.
     let remains = match leaves {
+        _ if nature.is_some_and(|nature| nature.standby.is_some()) => RemainsOptions::default(),
         Leaves::Successes => RemainsOptions {
             once: Some(random.time(ttl, ttl * 3)),
             ..RemainsOptions::default()
@@ -392,7 +411,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
     let schedule = schedule.outlasted(remains);
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        Kind::Copies | Kind::Etcd => RestartGuard::Off,
+        Kind::Copies | Kind::Etcd | Kind::Sql | Kind::Asynchronous => RestartGuard::Off,
         _ => RestartGuard::For(
             schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)])),
         ),
@@ -419,7 +438,7 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
             members: random.weighted(&[(2, 3), (1, 5)]),
             election: ms(random.weighted(&[(1, 100), (1, 300), (1, 600)])),
         },
-        _ => Deployment::Alone,
+        _ => nature.map_or(Deployment::Alone, Deployment::Database),
     };
     let replicas = deployment.servers(0).len() - 1;
     let copies = (kind == Kind::Copies).then(|| Copies {
@@ -437,11 +456,25 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
     }
 }
 
+/// Returns the traits of a database.
+fn nature(kind: Kind, random: &mut Random) -> Option<Nature> {
+    let standby = match kind {
+        Kind::Sql => random.weighted(&[(1, None), (2, Some(true))]),
+        Kind::Asynchronous => random.weighted(&[(1, None), (3, Some(false))]),
+        _ => return None,
+    };
+    Some(Nature {
+        standby,
+        is_pooled: random.chance(0.3),
+        commits_late: random.chance(0.5),
+    })
+}
+
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     // Each request takes several exchanges where servers are found out.
     let slow = if matches!(
         kind,
-        Kind::Sentinel | Kind::Cluster | Kind::Copies | Kind::Etcd
+        Kind::Sentinel | Kind::Cluster | Kind::Copies | Kind::Etcd | Kind::Sql | Kind::Asynchronous
     ) {
         5_000
     } else {
@@ -544,7 +577,12 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
             // Long enough for another server to take over and to grant the lock, where one may.
             let long = if matches!(
                 kind,
-                Kind::Sentinel | Kind::Cluster | Kind::Copies | Kind::Etcd
+                Kind::Sentinel
+                    | Kind::Cluster
+                    | Kind::Copies
+                    | Kind::Etcd
+                    | Kind::Sql
+                    | Kind::Asynchronous
             ) {
                 ttl * 6
             } else {

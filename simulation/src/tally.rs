@@ -30,6 +30,8 @@ pub struct Tally {
     pub moves: u64,
     /// Writes of servers that had been replaced.
     pub stale: u64,
+    /// Locks given beside a holder whose lease a database had lost.
+    pub lapses: u64,
     /// Faults that hit.
     pub faults: u64,
     /// Requests executed.
@@ -60,6 +62,7 @@ impl Tally {
             switches: report.switches,
             moves: report.moves,
             stale: report.stale,
+            lapses: report.counts.lapses,
             faults: report.faults,
             requests: report.requests,
             took: report.took,
@@ -80,6 +83,7 @@ impl Tally {
         self.switches += other.switches;
         self.moves += other.moves;
         self.stale += other.stale;
+        self.lapses += other.lapses;
         self.faults += other.faults;
         self.requests += other.requests;
         self.took += other.took;

@@ -66,6 +66,7 @@ mod servers;
 mod shared_places;
 mod signals;
 mod simulated_etcd;
+mod simulated_row;
 mod simulated_server;
 mod simulation;
 mod singleton;

@@ -209,6 +209,38 @@ fn clocks_of_etcd_that_are_faster_than_the_drift_are_noticed() {
 }
 
 #[test]
+fn a_database_whose_primary_fails_or_is_replaced_has_one_holder_at_a_time() {
+    let tally = played(Kind::Sql);
+    assert!(
+        tally.grants > SEEDS * 3 && tally.lost > 0 && tally.switches > SEEDS / 2,
+        "{tally:?}"
+    );
+    assert!(tally.parked > 0 && tally.lapses == 0, "{tally:?}");
+}
+
+#[test]
+fn an_asynchronous_standby_costs_those_leases_alone_that_it_lacks() {
+    let tally = played(Kind::Asynchronous);
+    assert!(
+        tally.grants > SEEDS * 3 && tally.switches > SEEDS / 2 && tally.stale > 0,
+        "{tally:?}"
+    );
+    assert!(tally.lapses > 0, "{tally:?}");
+}
+
+#[test]
+fn a_standby_whose_clock_is_ahead_by_more_than_k_is_noticed() {
+    let is_broken = |seed: u64| {
+        let mut scenario = Scenario::new(Kind::Sql, seed);
+        for (clock, ahead) in scenario.clocks.iter_mut().zip([0, 500_000]) {
+            clock.ahead = ahead;
+        }
+        play_caught(&scenario, Story::default()).violation.is_some()
+    };
+    assert!((0..SEEDS * 10).any(is_broken));
+}
+
+#[test]
 fn a_lock_that_a_replica_lacks_is_noticed() {
     let is_broken = |seed: u64| {
         let mut scenario = Scenario::new(Kind::Copies, seed);

@@ -33,6 +33,8 @@ use rlock::store::redis::connect::Connector;
 use rlock::store::redis::connection::REPLY_LIMIT;
 use rlock::store::redis::locator::way::Connect;
 use rlock::store::redis::{Copies, RedisServer, WriteOptions};
+use rlock::store::sql::SqlStore;
+use rlock::store::sql::session::SqlAccess;
 use uuid::Uuid;
 
 use crate::deployment::{self, Deployment};
@@ -91,6 +93,10 @@ impl Client {
             let etcd = self.etcd(members);
             return self.nodes_of(&[etcd]);
         }
+        if let Deployment::Database(_) = self.settings.deployment {
+            let database = self.database();
+            return self.nodes_of(&[database]);
+        }
         let connect: Connect =
             Arc::new(move |access| Connector::over(access, network::dialer(host)));
         let server = |node: usize| {
@@ -129,6 +135,28 @@ impl Client {
         };
         let limit = self.settings.schedule.node_timeout();
         EtcdStore::over(&address, access, network::host_dialer(self.host), limit)
+    }
+
+    /// Returns the database. Hosts name its servers in different orders.
+    fn database(&self) -> SqlStore {
+        let mut servers: Vec<usize> = self.settings.deployment.servers(0).collect();
+        let first = self.host % servers.len();
+        servers.rotate_left(first);
+        let hosts: Vec<Endpoint> = servers.into_iter().map(deployment::endpoint).collect();
+        let names: Vec<String> = hosts.iter().map(Endpoint::to_string).collect();
+        let address = Address::parse(&format!("postgresql://rlock@{}/rlock", names.join(",")));
+        let Ok(Address::Sql(address)) = address else {
+            panic!("an address of a database");
+        };
+        let access = SqlAccess {
+            hosts: hosts.into_iter().map(|host| (host, None)).collect(),
+            user: "rlock".to_owned(),
+            database: "rlock".to_owned(),
+            trust: None,
+            renew: None,
+        };
+        let limit = self.settings.schedule.node_timeout();
+        SqlStore::over(&address, access, network::host_dialer(self.host), limit)
     }
 
     fn nodes_of(&self, stores: &[impl Store]) -> Vec<Nodes> {

@@ -82,17 +82,42 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// `process` has the lock. Returns the promise that this breaks, if it breaks one.
-    pub fn granted(&mut self, process: ProcessId, hold: Hold) -> Option<Violation> {
+    /// Whether a client gets the lock beside another one, and a lease of theirs has lapsed.
+    pub fn is_beside(&mut self, hold: &Hold, is_lapsed: &impl Fn(Token) -> bool) -> bool {
         self.expire(hold.since);
-        let other = self
-            .holds
-            .iter()
-            .find(|(_, other)| other.share.excludes(hold.share));
+        let mut others = self.holds.values();
+        others.any(|other| {
+            other.share.excludes(hold.share) && (is_lapsed(other.token) || is_lapsed(hold.token))
+        })
+    }
+
+    /// `process` has the lock. Returns the promise that this breaks, if it breaks one. `is_lapsed`:
+    /// whether the lease of a token is one that a database has lost, as it may: its fence is lost too.
+    pub fn granted(
+        &mut self,
+        process: ProcessId,
+        hold: Hold,
+        is_lapsed: &impl Fn(Token) -> bool,
+    ) -> Option<Violation> {
+        self.expire(hold.since);
+        let other = self.holds.iter().find(|(_, other)| {
+            other.share.excludes(hold.share) && !is_lapsed(other.token) && !is_lapsed(hold.token)
+        });
         let overlap = other.map(|(other, its)| {
             Violation::Overlap(format!("{process} ({hold}) begins beside {other} ({its})"))
         });
-        // Holders that exclude each other have fences that rise from one to the next.
+        let fence = if is_lapsed(hold.token) {
+            None
+        } else {
+            self.rises(process, &hold)
+        };
+        self.free_since = None;
+        self.holds.insert(process, hold);
+        overlap.or(fence)
+    }
+
+    /// Holders that exclude each other have fences that rise from one to the next.
+    fn rises(&mut self, process: ProcessId, hold: &Hold) -> Option<Violation> {
         let before = self
             .fences
             .iter()
@@ -100,8 +125,6 @@ impl Lock {
             .map(|(_, fence)| *fence)
             .max();
         let fence = before.filter(|before| hold.fence <= *before);
-        let fence = fence
-            .map(|before| Violation::Fence(format!("{process} got {} after {before}", hold.fence)));
         match self
             .fences
             .iter_mut()
@@ -110,9 +133,14 @@ impl Lock {
             Some((_, highest)) => *highest = hold.fence.max(*highest),
             None => self.fences.push((hold.share, hold.fence)),
         }
-        self.free_since = None;
-        self.holds.insert(process, hold);
-        overlap.or(fence)
+        fence.map(|before| Violation::Fence(format!("{process} got {} after {before}", hold.fence)))
+    }
+
+    /// No fence above this one is known any more.
+    pub fn knows_fences_up_to(&mut self, highest: u64) {
+        for (_, fence) in &mut self.fences {
+            *fence = highest.min(*fence);
+        }
     }
 
     /// The lease of `token` lasts until then.

@@ -46,6 +46,8 @@ pub struct Counts {
     pub parked: u64,
     /// Keys that were set again.
     pub healed: u64,
+    /// Locks given beside a holder whose lease a database had lost.
+    pub lapses: u64,
     /// Longest time without a holder while a client waited and no fault was on.
     pub idle: Duration,
 }
@@ -77,6 +79,8 @@ pub struct Witness {
     doomed: BTreeMap<ProcessId, Doomed>,
     /// When a server last came back with older data.
     forgot: Option<Instant>,
+    /// Leases that a database has lost or ends early, and until when their holders believe in them.
+    lapsed: BTreeMap<String, Instant>,
     /// The clients with `--supersede`.
     pub newest: Newest,
     /// The locks under which a run has succeeded, and until when no other may be repeated.
@@ -196,7 +200,14 @@ impl Witness {
             let why = format!("{process} begins while the lock of {token} is parked");
             self.violated(Violation::Overlap(why));
         }
-        if let Some(violation) = self.locks[lock].granted(process, hold) {
+        let (lapsed, since) = (&self.lapsed, hold.since);
+        let is_lapsed = |token: Token| {
+            let until = lapsed.get(&token.to_string());
+            until.is_some_and(|until| since < *until)
+        };
+        let is_excused = self.locks[lock].is_beside(&hold, &is_lapsed);
+        self.counts.lapses += u64::from(is_excused);
+        if let Some(violation) = self.locks[lock].granted(process, hold, &is_lapsed) {
             self.violated(violation);
         }
     }
@@ -287,6 +298,26 @@ impl Witness {
     pub fn spares(&mut self, token: Token) {
         self.taken_away.remove(&token.to_string());
         self.doomed.retain(|_, doomed| doomed.token != token);
+    }
+
+    /// A database has lost the lease of a token, or ends it early. Its holder may believe in it until
+    /// then.
+    pub fn lapses(&mut self, token: &str, until: Instant) {
+        let known = self.lapsed.entry(token.to_owned()).or_insert(until);
+        *known = until.max(*known);
+    }
+
+    /// A database knows no higher fence of any lock any more.
+    pub fn knows_fences_up_to(&mut self, highest: u64) {
+        self.locks
+            .iter_mut()
+            .for_each(|lock| lock.knows_fences_up_to(highest));
+    }
+
+    /// A database keeps the lease of a token until then.
+    pub fn keeps(&mut self, token: &str, until: Instant) {
+        self.lapsed
+            .retain(|lapsed, end| lapsed != token || *end > until);
     }
 
     /// A server came back with older data. It knows nothing of what was deleted since.

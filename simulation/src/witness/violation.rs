@@ -29,6 +29,8 @@ pub enum Violation {
     Exit(String),
     /// More requests than the contract allows.
     Requests(String),
+    /// A request that grants a lock later than its deadline.
+    Late(String),
     /// A panic.
     Panic(String),
 }
@@ -49,6 +51,7 @@ impl Violation {
             Self::Leak(_) => "leak",
             Self::Exit(_) => "exit code",
             Self::Requests(_) => "requests",
+            Self::Late(_) => "late",
             Self::Panic(_) => "panic",
         }
     }
@@ -68,6 +71,7 @@ impl fmt::Display for Violation {
         | Self::Leak(why)
         | Self::Exit(why)
         | Self::Requests(why)
+        | Self::Late(why)
         | Self::Panic(why)) = self;
         write!(f, "{}: {why}", self.kind())
     }

@@ -8,6 +8,7 @@ use rlock::store::redis::names::{Derived, Names};
 
 use super::World;
 use crate::command;
+use crate::database::Trouble;
 use crate::fault::{Fault, Lost, Target};
 use crate::kernel::{self, Event, Kernel, ProcessId};
 use crate::network::{self, Way};
@@ -87,9 +88,10 @@ impl World<'_> {
                     true
                 }
                 Fault::Disconnect { node } => {
-                    match &mut self.etcd {
-                        Some(etcd) => etcd.disconnect_all(node, kernel),
-                        None => self.nodes[node].disconnect_all(kernel),
+                    match (&mut self.etcd, &mut self.database) {
+                        (Some(etcd), _) => etcd.disconnect_all(node, kernel),
+                        (_, Some(database)) => database.disconnect_all(node, kernel),
+                        _ => self.nodes[node].disconnect_all(kernel),
                     }
                     true
                 }
@@ -122,6 +124,7 @@ impl World<'_> {
                     self.struck_members.insert(number, hit);
                     hits
                 }
+                Fault::Database { trouble, .. } => self.harms_database(number, trouble, kernel),
                 Fault::StopClient { .. } | Fault::KillClient { .. } | Fault::Terminate { .. } => {
                     true
                 }
@@ -220,6 +223,13 @@ impl World<'_> {
                     let hit = self.struck_members.remove(&number).unwrap_or_default();
                     if let Some(etcd) = &mut self.etcd {
                         etcd.mend(trouble, &hit, kernel);
+                    }
+                }
+                Fault::Database { trouble, .. } => {
+                    if let (Some(database), Some((server, _))) =
+                        (&mut self.database, self.struck.remove(&number))
+                    {
+                        database.mend(trouble, server, kernel);
                     }
                 }
                 Fault::LoseMeanwhile { away, killed, .. } => {
@@ -333,6 +343,21 @@ impl World<'_> {
         }
     }
 
+    /// Lets a trouble hit the database. Returns whether it did.
+    fn harms_database(&mut self, number: usize, trouble: Trouble, kernel: &mut Kernel) -> bool {
+        let Some(database) = &mut self.database else {
+            return false;
+        };
+        let Some(server) = database.strike(trouble, kernel) else {
+            return false;
+        };
+        self.struck.insert(number, (server, None));
+        if let Trouble::SetClock(micros) = trouble {
+            self.set_back += Duration::from_micros(u64::try_from(-micros).unwrap_or(0));
+        }
+        true
+    }
+
     /// Sets a server's clock. Forward, its keys expire early, as if it had lost them.
     fn step_clock(&mut self, node: usize, micros: i64, now: Instant) -> bool {
         if micros > 0 && !self.tenures.may_lose(node, &self.nodes, now) {
@@ -358,6 +383,7 @@ impl World<'_> {
             | Fault::Service { lasts, .. }
             | Fault::Cluster { lasts, .. }
             | Fault::Etcd { lasts, .. }
+            | Fault::Database { lasts, .. }
             | Fault::StopClient { lasts, .. } => lasts,
             Fault::Save { .. }
             | Fault::Lose { .. }

@@ -225,6 +225,13 @@ impl World<'_> {
             let why = format!("etcd keeps {}", String::from_utf8_lossy(&kv.key));
             kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
         }
+        let database = self.database.as_ref();
+        if let Some(name) =
+            database.and_then(|database| database.left_behind(ALL_BUT_COUNTERS, now))
+        {
+            let why = format!("the database keeps {name}");
+            kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
+        }
         // A client that gives up has asked in vain.
         let (nodes, clients) = (self.nodes.len() as u64, self.exits.values().sum::<u64>());
         let requests = self.requests();

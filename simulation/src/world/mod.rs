@@ -18,6 +18,7 @@ use rlock::lock::token::Token;
 use crate::client::{Client, acquire, operator, run};
 use crate::cluster::Cluster;
 use crate::command::{self, Commands};
+use crate::database::Database;
 use crate::deployment::Deployment;
 use crate::etcd::EtcdCluster;
 use crate::kernel::{self, BEGIN, Event, Kernel, ProcessId};
@@ -121,6 +122,8 @@ struct World<'a> {
     clusters: Vec<Cluster>,
     /// The etcd cluster, if there is one in the nodes' place.
     etcd: Option<EtcdCluster>,
+    /// The database, if there is one in the nodes' place.
+    database: Option<Database>,
     /// The members that a fault has hit, by the fault's number.
     struck_members: BTreeMap<usize, Vec<usize>>,
     /// The machine that a fault has hit, and the host, by the fault's number.
@@ -158,6 +161,7 @@ impl<'a> World<'a> {
             clusters: clusters::of(scenario, &mut nodes),
             nodes,
             etcd: etcd_of(scenario),
+            database: database_of(scenario),
             struck_members: BTreeMap::new(),
             struck: BTreeMap::new(),
             tenures: Tenures::new(scenario),
@@ -254,6 +258,11 @@ impl<'a> World<'a> {
                     kernel::with(|kernel| etcd.step(&step, kernel));
                 }
             }
+            Event::Database(step) => {
+                if let Some(database) = &mut self.database {
+                    kernel::with(|kernel| database.step(&step, kernel));
+                }
+            }
             Event::Bus(machine, channel, message) => self.passes_on(machine, &channel, &message),
             Event::Waited(machine, wait) => self.has_waited(machine, wait),
             Event::HandBack(process) => self.hand_back(process),
@@ -264,6 +273,9 @@ impl<'a> World<'a> {
     fn deliver(&mut self, socket: SocketId, packet: Packet) {
         if let Some(etcd) = &mut self.etcd {
             return kernel::with(|kernel| etcd.take(kernel, socket, packet));
+        }
+        if let Some(database) = &mut self.database {
+            return kernel::with(|kernel| database.take(kernel, socket, packet));
         }
         kernel::with(|kernel| {
             let node = kernel.network.node(socket);
@@ -404,11 +416,12 @@ impl<'a> World<'a> {
         self.start(id, operator::release(client, tokens));
     }
 
-    /// Number of scripts that clients have run, or of calls of etcd.
+    /// Number of scripts that clients have run, of calls of etcd, or of transactions.
     fn requests(&self) -> u64 {
         let scripts = |node: &Node| node.server().requests("evalsha");
         let calls = self.etcd.as_ref().map_or(0, EtcdCluster::calls);
-        self.nodes.iter().map(scripts).sum::<u64>() + calls
+        let transactions = self.database.as_ref().map_or(0, Database::requests);
+        self.nodes.iter().map(scripts).sum::<u64>() + calls + transactions
     }
 
     fn report(&mut self) -> Report {
@@ -422,6 +435,7 @@ impl<'a> World<'a> {
                 .map(Service::switches)
                 .chain(self.clusters.iter().map(Cluster::switches))
                 .chain(self.etcd.iter().map(EtcdCluster::switches))
+                .chain(self.database.iter().map(Database::switches))
                 .sum(),
             moves: self.clusters.iter().map(Cluster::moves).sum(),
             stale: self
@@ -429,6 +443,7 @@ impl<'a> World<'a> {
                 .iter()
                 .map(Service::stale)
                 .chain(self.clusters.iter().map(Cluster::stale))
+                .chain(self.database.iter().map(Database::stale))
                 .sum(),
             requests: self.requests(),
             took: kernel.now.since(BEGIN),
@@ -448,6 +463,16 @@ fn etcd_of(scenario: &Scenario) -> Option<EtcdCluster> {
     Some(kernel::with(|kernel| {
         EtcdCluster::new(&rates, election, kernel)
     }))
+}
+
+/// Returns the database of a world, if it has one.
+fn database_of(scenario: &Scenario) -> Option<Database> {
+    let Deployment::Database(nature) = scenario.settings.deployment else {
+        return None;
+    };
+    let schedule = scenario.settings.schedule;
+    let times = (schedule.node_timeout(), schedule.ttl());
+    Some(Database::new(nature, &scenario.clocks, times, BEGIN))
 }
 
 /// Ends a process: its sockets are closed in their order, whatever the order in which its tasks are
