@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::RLOCK;
-use crate::figures::{Row, Section, Unit, millis};
+use crate::figures::{Row, Section, Unit, millis, processor_time};
 use crate::peer::World;
 use testkit::measure::batch::{Batch, Place};
 use testkit::measure::commands;
 use testkit::measure::contender::Times;
 use testkit::measure::locker::{Locker, OnDatabase, OnEtcd, OnZooKeeper, RlockRun, etcd_is_there};
 use testkit::measure::machine::megabytes;
-use testkit::processes::{memory_of_tree, processor_time_of_tree};
+use testkit::processes::memory_of_tree;
 use testkit::zookeeper::has_zookeeper;
 use testkit::{Database, MariaDb, Postgres, Server, ZooKeeper};
 
@@ -64,9 +64,9 @@ type Start = fn(&World) -> Result<Option<Billed>>;
 const STORES: [(&[&str; 3], Start); 5] = [
     (&REDIS, redis),
     (&ETCD, etcd),
-    (&ZOOKEEPER, zookeeper),
-    (&POSTGRES, database::<Postgres>),
-    (&MARIADB, database::<MariaDb>),
+    (&ZOOKEEPER, |_| Ok(zookeeper())),
+    (&POSTGRES, |_| Ok(database::<Postgres>())),
+    (&MARIADB, |_| Ok(database::<MariaDb>())),
 ];
 
 fn redis(_: &World) -> Result<Option<Billed>> {
@@ -94,29 +94,23 @@ fn etcd(world: &World) -> Result<Option<Billed>> {
     }))
 }
 
-fn zookeeper(_: &World) -> Result<Option<Billed>> {
-    if !has_zookeeper() {
-        return Ok(None);
-    }
+fn zookeeper() -> Option<Billed> {
     let options = ["tickTime=2000", "4lw.commands.whitelist=srvr,mntr"];
-    let server = Rc::new(ZooKeeper::start(&options));
-    Ok(Some(Billed {
+    let server = has_zookeeper().then(|| Rc::new(ZooKeeper::start(&options)))?;
+    Some(Billed {
         locker: Box::new(OnZooKeeper::rlock(RLOCK, &server)),
         pid: server.pid(),
         requests: Box::new(move || server.figure("zk_packets_received")),
-    }))
+    })
 }
 
-fn database<D: Database>(_: &World) -> Result<Option<Billed>> {
-    let Some(server) = D::start_with(&[SESSIONS]) else {
-        return Ok(None);
-    };
-    let server = Rc::new(server);
-    Ok(Some(Billed {
+fn database<D: Database>() -> Option<Billed> {
+    let server = Rc::new(D::start_with(&[SESSIONS])?);
+    Some(Billed {
         locker: Box::new(OnDatabase::rlock(RLOCK, &server)),
         pid: server.instance().pid(),
         requests: Box::new(move || Ok(server.sql(D::STATEMENTS).parse()?)),
-    }))
+    })
 }
 
 /// Measures waiters of one lock: each is a process of its own, as on a host of its own.
@@ -166,21 +160,21 @@ fn crowd(world: &World, name: &'static str, waiters: usize, billed: Billed) -> R
     };
     let memory = memory_of_tree(pid, "");
     let batch = Batch::form(&mut *locker, place, waiters, STAY)?;
-    let (begin, stood) = (Instant::now(), (requests()?, processor_time_of_tree(pid)?));
+    let (begin, stood) = (Instant::now(), (requests()?, processor_time(pid)?));
     std::thread::sleep(IDLE);
     let span = begin.elapsed().as_secs_f64();
-    let idle = (requests()?, processor_time_of_tree(pid)?);
+    let idle = (requests()?, processor_time(pid)?);
     let more = memory_of_tree(pid, "").saturating_sub(memory);
     let log = batch.run()?;
-    let after = (requests()?, processor_time_of_tree(pid)?);
+    let after = (requests()?, processor_time(pid)?);
     let gaps = Times::new(name, log.hand_overs().collect());
     let figures = [
         millis(gaps.median()),
         millis(gaps.percentile(99)),
         (idle.0 - stood.0) as f64 / span,
         (after.0 - idle.0) as f64 / waiters as f64,
-        millis(idle.1 - stood.1) / span,
-        millis(after.1 - idle.1) / waiters as f64,
+        (idle.1 - stood.1) / span,
+        (after.1 - idle.1) / waiters as f64,
         megabytes(more),
     ];
     Ok(Row {

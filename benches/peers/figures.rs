@@ -3,7 +3,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use anyhow::Result;
+
 use testkit::measure::contender::Times;
+use testkit::processes::processor_time_of_tree;
 
 /// A table of its own.
 pub(crate) struct Section {
@@ -150,6 +153,11 @@ pub(crate) fn table<'a>(
         let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
     }
     text
+}
+
+/// Returns the processor time of a server with all its processes, in ms.
+pub(crate) fn processor_time(pid: i32) -> Result<f64> {
+    Ok(millis(processor_time_of_tree(pid)?))
 }
 
 pub(crate) fn millis(time: Duration) -> f64 {

@@ -90,7 +90,7 @@ fn pass_on(client: TcpStream, port: u16, said: &Said) {
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) -> io::Result<()> {
-    let mut buffer = [0; 1 << 16];
+    let mut buffer = vec![0; 1 << 16];
     loop {
         let length = from.read(&mut buffer)?;
         if length == 0 {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -11,14 +11,14 @@ use redis::Value;
 use uuid::Uuid;
 
 use crate::RLOCK;
-use crate::figures::{Row, Section, Unit, millis};
+use crate::figures::{Row, Section, Unit, millis, processor_time};
 use crate::peer::World;
 use crate::replay::{Client, Conversation, Recorder};
 use testkit::Server;
 use testkit::measure::commands;
 use testkit::measure::contender::Times;
 use testkit::measure::machine::megabytes;
-use testkit::processes::{memory_of_tree, processor_time_of_tree};
+use testkit::processes::memory_of_tree;
 use testkit::program::clean;
 
 pub(crate) const ASKING: &str = "Hosts that ask at once and do not wait, one server";
@@ -81,15 +81,15 @@ fn rush(name: &'static str, hosts: usize) -> Result<Row> {
     let holder = Holder::of(&server)?;
     let conversation = Conversation::of(&server, |url| run(url, &["-n"]))?;
     let mut times = Vec::with_capacity(REPEATED);
-    let before = processor_time_of_tree(server.pid())?;
+    let before = processor_time(server.pid())?;
     for _ in 0..REPEATED {
         times.push(conversation.replay(&server, hosts)?);
     }
-    let spent = processor_time_of_tree(server.pid())? - before;
+    let spent = processor_time(server.pid())? - before;
     drop(holder);
     let figures = [
         millis(Times::new(name, times).median()),
-        millis(spent) / REPEATED as f64,
+        spent / REPEATED as f64,
         conversation.commands() as f64,
     ];
     Ok(Row {
@@ -119,20 +119,20 @@ pub(crate) fn running(world: &World) -> Result<Vec<Section>> {
         ),
         ("rlock run", Conversation::of(&server, |url| run(url, &[]))?),
     ];
-    let mut spent = [Duration::ZERO; 2];
+    let mut spent = [0.0; 2];
     for _ in 0..BATCHES {
         for ((_, conversation), spent) in said.iter().zip(&mut spent) {
-            let before = processor_time_of_tree(server.pid())?;
+            let before = processor_time(server.pid())?;
             for _ in 0..RUNS / BATCHES {
                 conversation.replay(&server, 1)?;
             }
-            *spent += processor_time_of_tree(server.pid())? - before;
+            *spent += processor_time(server.pid())? - before;
         }
     }
-    let row = |((name, conversation), spent): (&(&'static str, Conversation), Duration)| Row {
+    let row = |((name, conversation), spent): (&(&'static str, Conversation), f64)| Row {
         name,
         figures: [
-            millis(spent / RUNS),
+            spent / f64::from(RUNS),
             conversation.commands() as f64,
             conversation.bytes() as f64,
         ]
@@ -189,7 +189,7 @@ fn line(name: &'static str, hosts: usize) -> Result<Row> {
         .map(|number| waiter.stands(&server, number))
         .collect::<Result<Vec<_>>>()?;
     let more = memory_of_tree(server.pid(), "") - memory;
-    let (mut asked, before) = (server.connect(), processor_time_of_tree(server.pid())?);
+    let (mut asked, before) = (server.connect(), processor_time(server.pid())?);
     let commands = commands::sent(&mut asked, &[])?;
     let count = hosts.min(HAND_OVERS);
     let mut times = Vec::with_capacity(count);
@@ -204,13 +204,13 @@ fn line(name: &'static str, hosts: usize) -> Result<Row> {
         times.push(begin.elapsed());
     }
     let commands = commands::sent(&mut asked, &[])? - commands;
-    let spent = processor_time_of_tree(server.pid())? - before;
+    let spent = processor_time(server.pid())? - before;
     let times = Times::new(name, times);
     let figures = [
         millis(times.median()),
         millis(times.percentile(99)),
         commands as f64 / count as f64,
-        millis(spent) / count as f64,
+        spent / count as f64,
         megabytes(more),
     ];
     Ok(Row {
