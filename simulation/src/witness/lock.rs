@@ -168,6 +168,11 @@ impl Lock {
         }
     }
 
+    /// It may have had a holder until now.
+    pub fn may_have_been_held(&mut self, now: Instant) {
+        self.free_since = self.free_since.map(|_| now);
+    }
+
     /// The process whose command runs under the lock of `token`.
     pub fn process_of(&self, token: Token) -> Option<ProcessId> {
         let is_meant =

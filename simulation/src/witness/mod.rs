@@ -67,8 +67,9 @@ pub struct Witness {
     locks: Vec<Lock>,
     /// Number of nodes that are a majority.
     needed: usize,
-    /// The tokens whose locks `rlock break` took away, which a client may still take for its own.
-    taken_away: BTreeSet<String>,
+    /// The tokens whose locks `rlock break` took away, which a client may still take for its own
+    /// until then.
+    taken_away: BTreeMap<String, Instant>,
     /// The tokens that an operator's tombstone may have reached.
     broken: BTreeSet<String>,
     /// The tokens that an operator deletes, perhaps at a minority only, and late.
@@ -77,6 +78,8 @@ pub struct Witness {
     pub waiting: BTreeMap<ProcessId, Waiter>,
     /// The processes whose locks were deleted.
     doomed: BTreeMap<ProcessId, Doomed>,
+    /// The processes of which it is not known whether their locks were deleted.
+    spared: BTreeSet<ProcessId>,
     /// When a server last came back with older data.
     forgot: Option<Instant>,
     /// Leases that a database has lost or ends early, and until when their holders believe in them.
@@ -189,7 +192,10 @@ impl Witness {
         if let Some(violation) = self.newest.granted(process, hold.since) {
             self.violated(violation);
         }
-        if self.taken_away.contains(&hold.token.to_string()) {
+        let taken_away = self.taken_away.get(&hold.token.to_string());
+        if taken_away.is_some_and(|until| hold.since < *until) {
+            // Or it has entered the line again.
+            self.spared.extend(hold.until.is_none().then_some(process));
             return;
         }
         self.counts.grants += 1;
@@ -266,15 +272,19 @@ impl Witness {
     /// The command of `process` cannot run any more.
     pub fn ended(&mut self, process: ProcessId, now: Instant) {
         self.doomed.remove(&process);
-        self.locks
-            .iter_mut()
-            .for_each(|lock| lock.ended(process, now));
+        let was_spared = self.spared.remove(&process);
+        for lock in &mut self.locks {
+            lock.ended(process, now);
+            if was_spared {
+                lock.may_have_been_held(now);
+            }
+        }
     }
 
     /// The lock of `token` is deleted on an operator's order: it is free, though its command may
     /// run until `by`.
     pub fn takes_away(&mut self, token: Token, by: Instant, now: Instant) {
-        self.taken_away.insert(token.to_string());
+        self.taken_away.insert(token.to_string(), by);
         self.deleted.insert(token.to_string());
         self.parked.retain(|(_, parked, _)| *parked != token);
         let of_token = self
@@ -297,6 +307,9 @@ impl Witness {
     /// No majority deleted the lock of `token`: its command may live on.
     pub fn spares(&mut self, token: Token) {
         self.taken_away.remove(&token.to_string());
+        let of_token =
+            |(process, doomed): (&ProcessId, &Doomed)| (doomed.token == token).then_some(*process);
+        self.spared.extend(self.doomed.iter().filter_map(of_token));
         self.doomed.retain(|_, doomed| doomed.token != token);
     }
 
@@ -371,6 +384,7 @@ impl Witness {
 
     /// Since when `lock` is free.
     pub fn free_since(&mut self, lock: usize, now: Instant) -> Option<Instant> {
-        self.locks[lock].free_since(now)
+        let free = self.locks[lock].free_since(now);
+        free.filter(|_| self.spared.is_empty())
     }
 }
