@@ -46,6 +46,15 @@ pub enum Deployment {
         /// Time after which they take a silent leader for dead.
         election: Duration,
     },
+    /// One ZooKeeper ensemble.
+    ZooKeeper {
+        /// Number of servers.
+        servers: usize,
+        /// `tickTime`.
+        tick: Duration,
+        /// `syncLimit`, in ticks.
+        sync_limit: u32,
+    },
     /// One database.
     Database(Nature),
 }
@@ -58,6 +67,7 @@ impl Deployment {
             Self::Sentinels { replicas, .. } => 1 + replicas + SENTINELS,
             Self::Cluster { replicated, .. } => PRIMARIES * if replicated { 2 } else { 1 },
             Self::Etcd { members, .. } => members,
+            Self::ZooKeeper { servers, .. } => servers,
             Self::Database(nature) => 1 + usize::from(nature.standby.is_some()),
         }
     }
@@ -69,9 +79,10 @@ impl Deployment {
         match self {
             Self::Alone => first..first + 1,
             Self::Sentinels { replicas, .. } => first..first + 1 + replicas,
-            Self::Cluster { .. } | Self::Etcd { .. } | Self::Database(_) => {
-                first..first + self.machines()
-            }
+            Self::Cluster { .. }
+            | Self::Etcd { .. }
+            | Self::ZooKeeper { .. }
+            | Self::Database(_) => first..first + self.machines(),
         }
     }
 
@@ -83,7 +94,7 @@ impl Deployment {
     /// Returns the way of a client to `node`, which is Redis.
     pub fn way(self, node: usize) -> Way {
         let (kind, hosts) = match self {
-            Self::Alone | Self::Etcd { .. } | Self::Database(_) => {
+            Self::Alone | Self::Etcd { .. } | Self::ZooKeeper { .. } | Self::Database(_) => {
                 (HostKind::Server, node..node + 1)
             }
             Self::Sentinels { .. } => {

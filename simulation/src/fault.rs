@@ -8,6 +8,7 @@ use crate::etcd;
 use crate::node::Survives;
 use crate::random::Random;
 use crate::scenario::{CROWD, Kind};
+use crate::zookeeper;
 
 /// The client that a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +104,11 @@ pub enum Fault {
     Cluster {
         node: usize,
         shift: Shift,
+        lasts: Duration,
+    },
+    /// A trouble of the ZooKeeper ensemble.
+    ZooKeeper {
+        trouble: zookeeper::Trouble,
         lasts: Duration,
     },
     /// A trouble of the etcd cluster.
@@ -226,6 +232,13 @@ impl Faults {
             Deployment::Etcd { members, election } if random.chance(0.5) => {
                 return self.of_etcd(members, election, random);
             }
+            Deployment::ZooKeeper {
+                servers,
+                tick,
+                sync_limit,
+            } if random.chance(0.5) => {
+                return self.of_zookeeper(servers, tick * sync_limit, random);
+            }
             Deployment::Database(nature) if random.chance(0.5) => {
                 return self.of_database(nature.standby.is_some(), random);
             }
@@ -294,7 +307,9 @@ impl Faults {
         } else {
             Target::Client(random.below(8))
         };
-        let servers = u32::from(self.kind != Kind::Etcd && !self.kind.is_database());
+        let of_redis =
+            !matches!(self.kind, Kind::Etcd | Kind::ZooKeeper) && !self.kind.is_database();
+        let servers = u32::from(of_redis);
         match random.weighted(&[
             (3 * servers, 0),
             (5 * servers, 1),
@@ -419,6 +434,39 @@ impl Faults {
         Fault::Etcd { trouble, lasts }
     }
 
+    /// `patience`: the time for which servers do without each other.
+    fn of_zookeeper(&self, servers: usize, patience: Duration, random: &mut Random) -> Fault {
+        use zookeeper::Trouble;
+        // The leader more often than another one.
+        let any = random.below(servers);
+        let from = random.weighted(&[(2, 0), (1, any)]);
+        let count = 1 + random.below(servers.div_ceil(2));
+        let is_noticed = random.chance(0.5);
+        let lag = random.time(Duration::ZERO, self.ttl);
+        let trouble = random.weighted(&[
+            (2, Trouble::Stop(from)),
+            (2, Trouble::Kill(from)),
+            (
+                4,
+                Trouble::CutOff {
+                    from,
+                    count,
+                    is_noticed,
+                },
+            ),
+            (2, Trouble::Stall(from)),
+            (2, Trouble::Lag(any, lag)),
+            (1, Trouble::Delete(any)),
+            (1, Trouble::End),
+        ]);
+        let lasts = if matches!(trouble, Trouble::Delete(_) | Trouble::End) {
+            Duration::ZERO
+        } else {
+            self.longer(patience, random)
+        };
+        Fault::ZooKeeper { trouble, lasts }
+    }
+
     fn of_database(&self, has_standby: bool, random: &mut Random) -> Fault {
         use database::Trouble;
         let takeover = random.weighted(&[
@@ -503,6 +551,7 @@ impl Faults {
             | Kind::Crowd
             | Kind::Copies
             | Kind::Etcd
+            | Kind::ZooKeeper
             | Kind::Sql
             | Kind::Asynchronous => Fault::KillServer {
                 node,

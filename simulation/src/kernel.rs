@@ -21,7 +21,7 @@ use crate::random::Random;
 use crate::server::Wait;
 use crate::story::Story;
 use crate::witness::Witness;
-use crate::{cluster, database, etcd, service};
+use crate::{cluster, database, etcd, service, zookeeper};
 
 /// A process: what a client does in one round, or the release that its guard executes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -78,6 +78,8 @@ pub enum Event {
     Cluster(usize, cluster::Step),
     /// The etcd cluster does something.
     Etcd(etcd::Step),
+    /// The ZooKeeper ensemble does something.
+    ZooKeeper(zookeeper::Step),
     /// The database does something.
     Database(database::Step),
     /// A message reaches this machine from another member of its cluster, as channel and text.

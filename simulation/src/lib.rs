@@ -36,3 +36,4 @@ pub mod tally;
 pub mod tenure;
 pub mod witness;
 pub mod world;
+pub mod zookeeper;

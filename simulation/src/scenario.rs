@@ -75,6 +75,8 @@ pub enum Kind {
     Copies,
     /// One etcd cluster of three or five members.
     Etcd,
+    /// One ZooKeeper ensemble of three or five servers.
+    ZooKeeper,
     /// One database: alone, or with a synchronous standby.
     Sql,
     /// One database with an asynchronous standby, or a clock that is set by more than the drift: the
@@ -84,7 +86,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, with their names on the command line.
-    pub const ALL: [(&'static str, Self); 20] = [
+    pub const ALL: [(&'static str, Self); 21] = [
         ("calm", Self::Calm),
         ("one", Self::One),
         ("forgetful", Self::Forgetful),
@@ -103,6 +105,7 @@ impl Kind {
         ("cluster", Self::Cluster),
         ("copies", Self::Copies),
         ("etcd", Self::Etcd),
+        ("zookeeper", Self::ZooKeeper),
         ("sql", Self::Sql),
         ("asynchronous", Self::Asynchronous),
     ];
@@ -269,7 +272,12 @@ impl Scenario {
     pub fn new(kind: Kind, seed: u64) -> Self {
         let mut random = Random::of(seed, kind.name(), 0);
         let nodes = match kind {
-            Kind::One | Kind::Forgetful | Kind::Etcd | Kind::Sql | Kind::Asynchronous => 1,
+            Kind::One
+            | Kind::Forgetful
+            | Kind::Etcd
+            | Kind::ZooKeeper
+            | Kind::Sql
+            | Kind::Asynchronous => 1,
             Kind::Several => random.weighted(&[(1, 2), (4, 3), (1, 4), (3, 5)]),
             Kind::Crowd => random.weighted(&[(1, 1), (1, 3)]),
             Kind::Lossy | Kind::Away => random.weighted(&[(2, 3), (1, 5)]),
@@ -288,7 +296,7 @@ impl Scenario {
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
         let skew = match kind {
-            Kind::Clocks | Kind::Forgetful | Kind::Etcd => 2_000,
+            Kind::Clocks | Kind::Forgetful | Kind::Etcd | Kind::ZooKeeper => 2_000,
             _ if kind.is_database() => 2_000,
             _ if twists.clocks_apart => 4_000,
             _ => 0,
@@ -411,7 +419,9 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
     let schedule = schedule.outlasted(remains);
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        Kind::Copies | Kind::Etcd | Kind::Sql | Kind::Asynchronous => RestartGuard::Off,
+        Kind::Copies | Kind::Etcd | Kind::ZooKeeper | Kind::Sql | Kind::Asynchronous => {
+            RestartGuard::Off
+        }
         _ => RestartGuard::For(
             schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)])),
         ),
@@ -437,6 +447,11 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
         Kind::Etcd => Deployment::Etcd {
             members: random.weighted(&[(2, 3), (1, 5)]),
             election: ms(random.weighted(&[(1, 100), (1, 300), (1, 600)])),
+        },
+        Kind::ZooKeeper => Deployment::ZooKeeper {
+            servers: random.weighted(&[(2, 3), (1, 5)]),
+            tick: ms(random.weighted(&[(1, 40), (2, 100), (1, 250)])),
+            sync_limit: random.weighted(&[(1, 2), (2, 5), (1, 10)]),
         },
         _ => nature.map_or(Deployment::Alone, Deployment::Database),
     };
@@ -474,7 +489,13 @@ fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     // Each request takes several exchanges where servers are found out.
     let slow = if matches!(
         kind,
-        Kind::Sentinel | Kind::Cluster | Kind::Copies | Kind::Etcd | Kind::Sql | Kind::Asynchronous
+        Kind::Sentinel
+            | Kind::Cluster
+            | Kind::Copies
+            | Kind::Etcd
+            | Kind::ZooKeeper
+            | Kind::Sql
+            | Kind::Asynchronous
     ) {
         5_000
     } else {
@@ -581,6 +602,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
                     | Kind::Cluster
                     | Kind::Copies
                     | Kind::Etcd
+                    | Kind::ZooKeeper
                     | Kind::Sql
                     | Kind::Asynchronous
             ) {

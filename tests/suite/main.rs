@@ -68,6 +68,7 @@ mod signals;
 mod simulated_etcd;
 mod simulated_row;
 mod simulated_server;
+mod simulated_zookeeper;
 mod simulation;
 mod singleton;
 mod sql;

@@ -209,6 +209,27 @@ fn clocks_of_etcd_that_are_faster_than_the_drift_are_noticed() {
 }
 
 #[test]
+fn a_zookeeper_whose_leader_is_replaced_or_cut_off_has_one_holder_at_a_time() {
+    let tally = played(Kind::ZooKeeper);
+    assert!(
+        tally.grants > SEEDS * 3 && tally.lost > 0 && tally.switches > SEEDS,
+        "{tally:?}"
+    );
+}
+
+#[test]
+fn clocks_of_zookeeper_that_are_faster_than_the_drift_are_noticed() {
+    let is_broken = |seed: u64| {
+        let mut scenario = Scenario::new(Kind::ZooKeeper, seed);
+        for clock in &mut scenario.clocks {
+            clock.rate = 1_000_000;
+        }
+        play_caught(&scenario, Story::default()).violation.is_some()
+    };
+    assert!((0..SEEDS * 10).any(is_broken));
+}
+
+#[test]
 fn a_database_whose_primary_fails_or_is_replaced_has_one_holder_at_a_time() {
     let tally = played(Kind::Sql);
     assert!(

@@ -28,13 +28,14 @@ use rlock::store::Store;
 use rlock::store::address::Address;
 use rlock::store::etcd::EtcdStore;
 use rlock::store::net::hosts::Endpoint;
-use rlock::store::net::quorum::QuorumAccess;
+use rlock::store::net::quorum::{QuorumAccess, QuorumAddress};
 use rlock::store::redis::connect::Connector;
 use rlock::store::redis::connection::REPLY_LIMIT;
 use rlock::store::redis::locator::way::Connect;
 use rlock::store::redis::{Copies, RedisServer, WriteOptions};
 use rlock::store::sql::SqlStore;
 use rlock::store::sql::session::SqlAccess;
+use rlock::store::zookeeper::ZooKeeperStore;
 use uuid::Uuid;
 
 use crate::deployment::{self, Deployment};
@@ -90,8 +91,14 @@ impl Client {
         let limit = self.settings.schedule.node_timeout();
         let host = self.host;
         if let Deployment::Etcd { members, .. } = self.settings.deployment {
-            let etcd = self.etcd(members);
-            return self.nodes_of(&[etcd]);
+            let (address, access) = self.quorum("etcd", members);
+            let dial = network::host_dialer(host);
+            return self.nodes_of(&[EtcdStore::over(&address, access, dial, limit)]);
+        }
+        if let Deployment::ZooKeeper { servers, .. } = self.settings.deployment {
+            let (address, access) = self.quorum("zookeeper", servers);
+            let dial = network::host_dialer(host);
+            return self.nodes_of(&[ZooKeeperStore::over(&address, access, dial, limit)]);
         }
         if let Deployment::Database(_) = self.settings.deployment {
             let database = self.database();
@@ -116,8 +123,9 @@ impl Client {
         self.nodes_of(&servers)
     }
 
-    /// Returns the cluster as this client names it. Every other host names one member alone.
-    fn etcd(&self, members: usize) -> EtcdStore {
+    /// Returns a cluster of so many members as this client names it. Every other host names one
+    /// member alone.
+    fn quorum(&self, scheme: &str, members: usize) -> (QuorumAddress, QuorumAccess) {
         let members = if self.host % 2 == 1 {
             vec![self.host / 2 % members]
         } else {
@@ -125,16 +133,15 @@ impl Client {
         };
         let hosts: Vec<Endpoint> = members.into_iter().map(deployment::endpoint).collect();
         let names: Vec<String> = hosts.iter().map(Endpoint::to_string).collect();
-        let address = Address::parse(&format!("etcd://{}", names.join(",")));
-        let Ok(Address::Etcd(address)) = address else {
-            panic!("an address of etcd");
+        let address = Address::parse(&format!("{scheme}://{}", names.join(",")));
+        let Ok(Address::Etcd(address) | Address::ZooKeeper(address)) = address else {
+            panic!("an address of a cluster");
         };
         let access = QuorumAccess {
             hosts,
             ..QuorumAccess::default()
         };
-        let limit = self.settings.schedule.node_timeout();
-        EtcdStore::over(&address, access, network::host_dialer(self.host), limit)
+        (address, access)
     }
 
     /// Returns the database. Hosts name its servers in different orders.
@@ -242,6 +249,7 @@ fn share(mode: Mode, slot: Option<u16>) -> Share {
 
 /// Returns how a client ends whose wait ended without the lock.
 fn gave_up(reason: &Reason) -> Outcome {
+    kernel::tell_of_current(|| format!("{reason:?}"));
     match reason {
         Reason::Blocked(Blocked::Busy(_) | Blocked::Split(..)) => Outcome::Busy(BUSY),
         Reason::Blocked(Blocked::Unreachable(..) | Blocked::TooLate) => Outcome::Unreachable,

@@ -88,9 +88,10 @@ impl World<'_> {
                     true
                 }
                 Fault::Disconnect { node } => {
-                    match (&mut self.etcd, &mut self.database) {
-                        (Some(etcd), _) => etcd.disconnect_all(node, kernel),
-                        (_, Some(database)) => database.disconnect_all(node, kernel),
+                    match (&mut self.etcd, &mut self.zookeeper, &mut self.database) {
+                        (Some(etcd), ..) => etcd.disconnect_all(node, kernel),
+                        (_, Some(ensemble), _) => ensemble.disconnect_all(node, kernel),
+                        (.., Some(database)) => database.disconnect_all(node, kernel),
                         _ => self.nodes[node].disconnect_all(kernel),
                     }
                     true
@@ -117,6 +118,13 @@ impl World<'_> {
                 }
                 Fault::Service { node, trouble, .. } => self.trouble(number, node, trouble, kernel),
                 Fault::Cluster { node, shift, .. } => self.shift(number, node, shift, kernel),
+                Fault::ZooKeeper { trouble, .. } => {
+                    let ensemble = self.zookeeper.as_mut();
+                    let hit = ensemble.map_or_else(Vec::new, |it| it.strike(trouble, kernel));
+                    let hits = !hit.is_empty();
+                    self.struck_members.insert(number, hit);
+                    hits
+                }
                 Fault::Etcd { trouble, .. } => {
                     let etcd = self.etcd.as_mut();
                     let hit = etcd.map_or_else(Vec::new, |etcd| etcd.strike(trouble, kernel));
@@ -223,6 +231,12 @@ impl World<'_> {
                     let hit = self.struck_members.remove(&number).unwrap_or_default();
                     if let Some(etcd) = &mut self.etcd {
                         etcd.mend(trouble, &hit, kernel);
+                    }
+                }
+                Fault::ZooKeeper { trouble, .. } => {
+                    let hit = self.struck_members.remove(&number).unwrap_or_default();
+                    if let Some(ensemble) = &mut self.zookeeper {
+                        ensemble.mend(trouble, &hit, kernel);
                     }
                 }
                 Fault::Database { trouble, .. } => {
@@ -383,6 +397,7 @@ impl World<'_> {
             | Fault::Service { lasts, .. }
             | Fault::Cluster { lasts, .. }
             | Fault::Etcd { lasts, .. }
+            | Fault::ZooKeeper { lasts, .. }
             | Fault::Database { lasts, .. }
             | Fault::StopClient { lasts, .. } => lasts,
             Fault::Save { .. }

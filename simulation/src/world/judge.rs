@@ -225,6 +225,12 @@ impl World<'_> {
             let why = format!("etcd keeps {}", String::from_utf8_lossy(&kv.key));
             kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
         }
+        let ensemble = self.zookeeper.as_ref();
+        let mut left = ensemble.into_iter().flat_map(|it| it.tree().persistent());
+        if let Some(path) = left.find(|path| *path != "/") {
+            let why = format!("ZooKeeper keeps {path}");
+            kernel::with(|kernel| kernel.witness.violated(Violation::LeftKey(why)));
+        }
         let database = self.database.as_ref();
         if let Some(name) =
             database.and_then(|database| database.left_behind(ALL_BUT_COUNTERS, now))

@@ -31,6 +31,7 @@ use crate::service::Service;
 use crate::story::Story;
 use crate::tenure::Tenures;
 use crate::witness::{Counts, Violation, Witness};
+use crate::zookeeper::Ensemble;
 
 /// Time after the last fault in which all clients must have ended.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -122,6 +123,8 @@ struct World<'a> {
     clusters: Vec<Cluster>,
     /// The etcd cluster, if there is one in the nodes' place.
     etcd: Option<EtcdCluster>,
+    /// The ZooKeeper ensemble, likewise.
+    zookeeper: Option<Ensemble>,
     /// The database, if there is one in the nodes' place.
     database: Option<Database>,
     /// The members that a fault has hit, by the fault's number.
@@ -161,6 +164,7 @@ impl<'a> World<'a> {
             clusters: clusters::of(scenario, &mut nodes),
             nodes,
             etcd: etcd_of(scenario),
+            zookeeper: ensemble_of(scenario),
             database: database_of(scenario),
             struck_members: BTreeMap::new(),
             struck: BTreeMap::new(),
@@ -258,6 +262,11 @@ impl<'a> World<'a> {
                     kernel::with(|kernel| etcd.step(&step, kernel));
                 }
             }
+            Event::ZooKeeper(step) => {
+                if let Some(ensemble) = &mut self.zookeeper {
+                    kernel::with(|kernel| ensemble.step(step, kernel));
+                }
+            }
             Event::Database(step) => {
                 if let Some(database) = &mut self.database {
                     kernel::with(|kernel| database.step(&step, kernel));
@@ -273,6 +282,9 @@ impl<'a> World<'a> {
     fn deliver(&mut self, socket: SocketId, packet: Packet) {
         if let Some(etcd) = &mut self.etcd {
             return kernel::with(|kernel| etcd.take(kernel, socket, packet));
+        }
+        if let Some(ensemble) = &mut self.zookeeper {
+            return kernel::with(|kernel| ensemble.take(kernel, socket, packet));
         }
         if let Some(database) = &mut self.database {
             return kernel::with(|kernel| database.take(kernel, socket, packet));
@@ -416,12 +428,13 @@ impl<'a> World<'a> {
         self.start(id, operator::release(client, tokens));
     }
 
-    /// Number of scripts that clients have run, of calls of etcd, or of transactions.
+    /// Number of scripts that clients have run, of requests to etcd or ZooKeeper, or of transactions.
     fn requests(&self) -> u64 {
         let scripts = |node: &Node| node.server().requests("evalsha");
         let calls = self.etcd.as_ref().map_or(0, EtcdCluster::calls);
         let transactions = self.database.as_ref().map_or(0, Database::requests);
-        self.nodes.iter().map(scripts).sum::<u64>() + calls + transactions
+        let asked = self.zookeeper.as_ref().map_or(0, Ensemble::requests);
+        self.nodes.iter().map(scripts).sum::<u64>() + calls + asked + transactions
     }
 
     fn report(&mut self) -> Report {
@@ -435,6 +448,7 @@ impl<'a> World<'a> {
                 .map(Service::switches)
                 .chain(self.clusters.iter().map(Cluster::switches))
                 .chain(self.etcd.iter().map(EtcdCluster::switches))
+                .chain(self.zookeeper.iter().map(Ensemble::switches))
                 .chain(self.database.iter().map(Database::switches))
                 .sum(),
             moves: self.clusters.iter().map(Cluster::moves).sum(),
@@ -462,6 +476,19 @@ fn etcd_of(scenario: &Scenario) -> Option<EtcdCluster> {
     let rates: Vec<i64> = scenario.clocks.iter().map(|clock| clock.rate).collect();
     Some(kernel::with(|kernel| {
         EtcdCluster::new(&rates, election, kernel)
+    }))
+}
+
+/// Returns the ZooKeeper ensemble of a world, if it has one.
+fn ensemble_of(scenario: &Scenario) -> Option<Ensemble> {
+    let Deployment::ZooKeeper {
+        tick, sync_limit, ..
+    } = scenario.settings.deployment
+    else {
+        return None;
+    };
+    Some(kernel::with(|kernel| {
+        Ensemble::new(&scenario.clocks, tick, sync_limit, kernel)
     }))
 }
 

@@ -8,31 +8,31 @@
 use std::time::Duration;
 
 /// Largest frame that is read, in bytes: a list of some ten thousand entries.
-pub(super) const LARGEST_FRAME: usize = 1 << 20;
+pub const LARGEST_FRAME: usize = 1 << 20;
 
 /// The xids of what is no request of ours (`ClientCnxn.java`).
-pub(super) const XID_OF_EVENT: i32 = -1;
-const XID_OF_PING: i32 = -2;
+pub const XID_OF_EVENT: i32 = -1;
+pub const XID_OF_PING: i32 = -2;
 const XID_OF_AUTH: i32 = -4;
 
 /// All rights for all users, Curator's and kazoo's default (`ZooDefs.java`).
 const PERMS_ALL: i32 = 31;
 
 /// The version that leaves a znode's version out of account.
-pub(super) const ANY_VERSION: i32 = -1;
+pub const ANY_VERSION: i32 = -1;
 
 /// A session, as a server gave it to us.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Session {
-    pub(super) id: i64,
-    pub(super) password: Vec<u8>,
+pub struct Session {
+    pub id: i64,
+    pub password: Vec<u8>,
     /// Its timeout, as it was agreed on when it began. A new leader counts by this one.
-    pub(super) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// How a znode is created (`CreateMode.java`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub enum Kind {
     Persistent = 0,
     Ephemeral = 1,
     EphemeralSequential = 3,
@@ -41,7 +41,7 @@ pub(super) enum Kind {
 
 /// A part of a multi, which is executed as a whole or not at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Operation {
+pub enum Operation {
     Create(String, Vec<u8>, Kind),
     Delete(String, i32),
     Set(String, Vec<u8>, i32),
@@ -50,7 +50,7 @@ pub(super) enum Operation {
 
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Request {
+pub enum Request {
     Multi(Vec<Operation>),
     /// The names of a znode's children; `true`: their next change is told.
     Children(String, bool),
@@ -65,71 +65,71 @@ pub(super) enum Request {
 }
 
 /// Codes of requests (`ZooDefs.java`).
-mod code {
-    pub(super) const CREATE: i32 = 1;
-    pub(super) const DELETE: i32 = 2;
-    pub(super) const GET_DATA: i32 = 4;
-    pub(super) const SET_DATA: i32 = 5;
-    pub(super) const GET_CHILDREN: i32 = 8;
-    pub(super) const PING: i32 = 11;
-    pub(super) const CHECK: i32 = 13;
-    pub(super) const MULTI: i32 = 14;
-    pub(super) const CREATE_CONTAINER: i32 = 19;
-    pub(super) const AUTH: i32 = 100;
-    pub(super) const CLOSE: i32 = -11;
-    pub(super) const ERROR: i32 = -1;
+pub mod code {
+    pub const CREATE: i32 = 1;
+    pub const DELETE: i32 = 2;
+    pub const GET_DATA: i32 = 4;
+    pub const SET_DATA: i32 = 5;
+    pub const GET_CHILDREN: i32 = 8;
+    pub const PING: i32 = 11;
+    pub const CHECK: i32 = 13;
+    pub const MULTI: i32 = 14;
+    pub const CREATE_CONTAINER: i32 = 19;
+    pub const AUTH: i32 = 100;
+    pub const CLOSE: i32 = -11;
+    pub const ERROR: i32 = -1;
 }
 
 /// Codes of errors (`KeeperException.java`).
-pub(super) mod error {
-    pub(in super::super) const UNIMPLEMENTED: i32 = -6;
-    pub(in super::super) const NO_NODE: i32 = -101;
-    pub(in super::super) const NO_AUTH: i32 = -102;
-    pub(in super::super) const BAD_VERSION: i32 = -103;
-    pub(in super::super) const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
-    pub(in super::super) const NODE_EXISTS: i32 = -110;
-    pub(in super::super) const SESSION_EXPIRED: i32 = -112;
-    pub(in super::super) const AUTH_FAILED: i32 = -115;
+pub mod error {
+    pub const UNIMPLEMENTED: i32 = -6;
+    pub const NO_NODE: i32 = -101;
+    pub const NO_AUTH: i32 = -102;
+    pub const BAD_VERSION: i32 = -103;
+    pub const NO_CHILDREN_FOR_EPHEMERALS: i32 = -108;
+    pub const NODE_EXISTS: i32 = -110;
+    pub const SESSION_EXPIRED: i32 = -112;
+    pub const AUTH_FAILED: i32 = -115;
     /// Of the parts of a multi that were not tried because another one failed.
-    pub(super) const NOT_TRIED: i32 = -2;
+    pub const NOT_TRIED: i32 = -2;
 }
 
 /// A frame that is no record of ZooKeeper's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Malformed;
+pub struct Malformed;
 
 /// A znode's state, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Stat {
+pub struct Stat {
     /// The transaction that created it.
-    pub(super) czxid: u64,
+    pub czxid: u64,
     /// When that was, unix time in ms.
-    pub(super) ctime: u64,
+    pub ctime: u64,
     /// When its data were set last, likewise.
-    pub(super) mtime: u64,
+    pub mtime: u64,
     /// Number of times that its data were set.
-    pub(super) version: i32,
+    pub version: i32,
     /// The session that it ends with; 0 if it ends with none.
-    pub(super) owner: i64,
+    pub owner: i64,
 }
 
 /// An answer to [`connect`]: the session, and how long it lasts unless the server hears of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Greeting {
+pub struct Greeting {
     /// `None` if the session that was named is over.
-    pub(super) session: Option<Session>,
+    pub session: Option<Session>,
 }
 
 /// The beginning of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Header {
-    pub(super) xid: i32,
-    pub(super) zxid: i64,
-    pub(super) error: i32,
+pub struct Header {
+    pub xid: i32,
+    pub zxid: i64,
+    pub error: i32,
 }
 
 /// Returns the frame that begins a new session, or attaches to `session`.
-pub(super) fn connect(session: Option<&Session>, timeout: Duration) -> Vec<u8> {
+pub fn connect(session: Option<&Session>, timeout: Duration) -> Vec<u8> {
     let mut frame = Frame::default();
     frame.int(0);
     // The last transaction that was seen. All that a session asks for is behind one of its own.
@@ -146,7 +146,7 @@ pub(super) fn connect(session: Option<&Session>, timeout: Duration) -> Vec<u8> {
 }
 
 /// Reads the answer to [`connect`].
-pub(super) fn greeting(body: &[u8]) -> Result<Greeting, Malformed> {
+pub fn greeting(body: &[u8]) -> Result<Greeting, Malformed> {
     let mut body = Reader(body);
     body.int()?;
     let timeout = body.int()?;
@@ -162,7 +162,7 @@ pub(super) fn greeting(body: &[u8]) -> Result<Greeting, Malformed> {
 
 impl Request {
     /// Returns the frame of the request, and the xid of its reply.
-    pub(super) fn frame(&self, next: i32) -> (i32, Vec<u8>) {
+    pub fn frame(&self, next: i32) -> (i32, Vec<u8>) {
         let (xid, code) = match self {
             Self::Multi(_) => (next, code::MULTI),
             Self::Children(..) => (next, code::GET_CHILDREN),
@@ -198,7 +198,8 @@ impl Request {
 }
 
 /// A frame that is being written.
-struct Frame(Vec<u8>);
+#[derive(Debug)]
+pub struct Frame(Vec<u8>);
 
 impl Default for Frame {
     /// The length comes first, and is known last.
@@ -208,19 +209,19 @@ impl Default for Frame {
 }
 
 impl Frame {
-    fn byte(&mut self, byte: u8) {
+    pub fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    fn int(&mut self, number: i32) {
+    pub fn int(&mut self, number: i32) {
         self.0.extend(number.to_be_bytes());
     }
 
-    fn long(&mut self, number: i64) {
+    pub fn long(&mut self, number: i64) {
         self.0.extend(number.to_be_bytes());
     }
 
-    fn buffer(&mut self, bytes: &[u8]) {
+    pub fn buffer(&mut self, bytes: &[u8]) {
         // What rlock writes is a few kilobytes long.
         self.int(i32::try_from(bytes.len()).unwrap_or_default());
         self.0.extend(bytes);
@@ -242,7 +243,7 @@ impl Frame {
         self.int(kind as i32);
     }
 
-    fn part_header(&mut self, code: i32, is_last: bool) {
+    pub fn part_header(&mut self, code: i32, is_last: bool) {
         self.int(code);
         self.byte(u8::from(is_last));
         self.int(-1);
@@ -273,7 +274,8 @@ impl Frame {
         }
     }
 
-    fn finished(mut self) -> Vec<u8> {
+    /// Returns the frame with its length.
+    pub fn finished(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len() - 4).unwrap_or_default();
         self.0[..4].copy_from_slice(&length.to_be_bytes());
         self.0
@@ -281,7 +283,8 @@ impl Frame {
 }
 
 /// A reply that is being read.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+#[derive(Debug)]
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
@@ -294,26 +297,26 @@ impl<'a> Reader<'a> {
         self.take(N)?.try_into().map_err(|_| Malformed)
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn int(&mut self) -> Result<i32, Malformed> {
+    pub fn int(&mut self) -> Result<i32, Malformed> {
         self.array().map(i32::from_be_bytes)
     }
 
-    fn long(&mut self) -> Result<i64, Malformed> {
+    pub fn long(&mut self) -> Result<i64, Malformed> {
         self.array().map(i64::from_be_bytes)
     }
 
-    fn buffer(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn buffer(&mut self) -> Result<&'a [u8], Malformed> {
         match self.int()? {
             -1 => Ok(&[]),
             length => self.take(usize::try_from(length).map_err(|_| Malformed)?),
         }
     }
 
-    fn text(&mut self) -> Result<String, Malformed> {
+    pub fn text(&mut self) -> Result<String, Malformed> {
         let text = std::str::from_utf8(self.buffer()?).map_err(|_| Malformed)?;
         Ok(text.to_owned())
     }
@@ -340,7 +343,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the beginning of a reply.
-    pub(super) fn header(&mut self) -> Result<Header, Malformed> {
+    pub fn header(&mut self) -> Result<Header, Malformed> {
         Ok(Header {
             xid: self.int()?,
             zxid: self.long()?,
@@ -349,27 +352,27 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the path of a `WatcherEvent`; empty if it is about the connection.
-    pub(super) fn event(&mut self) -> Result<String, Malformed> {
+    pub fn event(&mut self) -> Result<String, Malformed> {
         self.int()?;
         self.int()?;
         self.text()
     }
 
     /// Reads the reply to [`Request::Children`].
-    pub(super) fn children(&mut self) -> Result<Vec<String>, Malformed> {
+    pub fn children(&mut self) -> Result<Vec<String>, Malformed> {
         // Each name takes some bytes, so a false number ends with the frame.
         let count = self.int()?;
         (0..count).map(|_| self.text()).collect()
     }
 
     /// Reads the reply to [`Request::Data`].
-    pub(super) fn data(&mut self) -> Result<(Vec<u8>, Stat), Malformed> {
+    pub fn data(&mut self) -> Result<(Vec<u8>, Stat), Malformed> {
         Ok((self.buffer()?.to_vec(), self.stat()?))
     }
 
     /// Reads the reply to [`Request::Multi`]. Returns the paths that were created, or the code of
     /// the error because of which nothing was done.
-    pub(super) fn multi(&mut self) -> Result<Result<Vec<String>, i32>, Malformed> {
+    pub fn multi(&mut self) -> Result<Result<Vec<String>, i32>, Malformed> {
         let (mut created, mut error) = (Vec::new(), None);
         loop {
             let (code, is_last) = (self.int()?, self.byte()? != 0);

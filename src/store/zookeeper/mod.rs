@@ -17,7 +17,7 @@ pub mod ensemble;
 mod enter;
 mod examine;
 mod inbox;
-mod jute;
+pub mod jute;
 mod line;
 mod listing;
 mod path;
