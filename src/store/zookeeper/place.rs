@@ -48,6 +48,10 @@ pub(super) const TRIES: usize = 20;
 /// Pause before a waiter's session is attached again after no server did.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
 
+/// Most sessions whose ends are awaited. A server that hangs carries out later what was written to
+/// it, also if the connection has ended.
+const MOST_CLOSING: usize = 4;
+
 /// How far a place has come.
 pub(super) enum Stage {
     /// Other waiters may be before it.
@@ -241,6 +245,8 @@ impl Keeper {
             // Its requests may be carried out yet: the end of the session is behind them.
             self.closing.extend(open.map(Closing::of));
         }
+        let surplus = self.closing.len().saturating_sub(MOST_CLOSING);
+        self.closing.drain(..surplus);
         interrupted
     }
 
