@@ -170,7 +170,8 @@ impl Keeper {
                     continue;
                 }
             }
-            let blocker = visit::blocker(wire, &self.path, &view, &claim.outer).await?;
+            let blocker =
+                visit::blocker(wire, &self.path, &view, claim.token, &claim.outer).await?;
             let Some(blocker) = blocker.filter(|_| stands) else {
                 view = place.view(&list(wire, &self.path, place.mode).await?);
                 continue;

@@ -87,17 +87,21 @@ pub(super) async fn read_all(
 }
 
 /// Returns the holder of a lock of which this is seen, of several one that is among `outer`; without a
-/// holder the first waiter. `None` if it is gone.
+/// holder the first waiter. `None` if it is gone, or nothing keeps `own` out any more.
 pub(super) async fn blocker(
     wire: &mut Wire,
     path: &LockPath,
     view: &View,
+    own: Token,
     outer: &[Token],
 ) -> Result<Option<Blocker>, Fault> {
     let mode = view.mode();
     if view.leases().is_empty() && mode.is_some_and(|mode| mode.number().is_some()) {
         // A claim of another kind has not listed the leases.
         let view = View::of(&list(wire, path, ALL).await?);
+        if view.holders().iter().any(|party| party.is_of(&[own])) {
+            return Ok(None);
+        }
         return shown(wire, path, &view, outer).await;
     }
     shown(wire, path, view, outer).await
