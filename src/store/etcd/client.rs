@@ -326,7 +326,9 @@ impl Client {
             Endpoint::Unix(_) => "localhost".to_owned(),
         };
         let stream = (self.0.dial)(endpoint, self.0.limit).await?;
-        let link = Link::over(stream, &authority, access.trust.is_some(), self.0.room).await?;
+        let password = access.user.as_ref().map(|(_, password)| password.clone());
+        let (is_tls, room) = (access.trust.is_some(), self.0.room);
+        let link = Link::over(stream, &authority, is_tls, room, password).await?;
         let mut session = Session { link, token: None };
         if let Some((name, password)) = &access.user {
             session.token = login(&session.link, name, password).await?;

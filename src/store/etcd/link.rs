@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use super::rpc::{first_length, framed, take_first};
 use super::status::{Status, stranger};
+use crate::secret::Secret;
 use crate::store::net::dial::Stream;
 use crate::store::net::tls::refused_certificate;
 use crate::store::{Fault, FaultKind};
@@ -63,16 +64,19 @@ pub(super) struct Link {
     state: Arc<watch::Sender<LinkState>>,
     /// Largest reply.
     room: usize,
+    /// The password that the member is told.
+    password: Option<Secret>,
 }
 
 impl Link {
-    /// Speaks HTTP/2 over `stream` with the member at `authority`. The connection ends with its
-    /// last clone.
+    /// Speaks HTTP/2 over `stream` with the member at `authority`, which is told `password`. The
+    /// connection ends with its last clone.
     pub(super) async fn over(
         stream: Box<dyn Stream>,
         authority: &str,
         is_tls: bool,
         room: usize,
+        password: Option<Secret>,
     ) -> Result<Self, Fault> {
         let state = Arc::new(watch::Sender::new(LinkState::default()));
         let noted = Noted {
@@ -99,6 +103,7 @@ impl Link {
             origin: format!("{scheme}://{authority}"),
             state,
             room,
+            password,
         })
     }
 
@@ -186,7 +191,7 @@ impl Link {
                 "write the client port of an etcd, and no proxy of another protocol",
             )));
         }
-        if let Some(status) = Status::of(&parts.headers) {
+        if let Some(status) = Status::of(&parts.headers, self.password.as_ref()) {
             status.map_err(Failed::Refused)?;
         }
         Ok(Answers {
@@ -226,7 +231,9 @@ impl Answers {
             };
             let Some(data) = data else {
                 let trailers = self.stream.trailers().await.map_err(|e| self.fail(&e))?;
-                let status = trailers.as_ref().and_then(Status::of);
+                let status = trailers
+                    .as_ref()
+                    .and_then(|trailers| Status::of(trailers, self.link.password.as_ref()));
                 return status
                     .unwrap_or(Ok(()))
                     .map(|()| None)
@@ -264,9 +271,12 @@ pub(super) fn read<M: Message + Default>(answer: &[u8]) -> Result<M, Fault> {
 fn broken(error: &h2::Error, known: &LinkState) -> Fault {
     let told = known.refusal.clone().or_else(|| stranger(known.first));
     told.unwrap_or_else(|| {
-        let why = error
-            .get_io()
-            .map_or_else(|| error.to_string(), io::Error::to_string);
+        // A goodbye has words of the server, which could show the password.
+        let why = match (error.get_io(), error.reason()) {
+            (Some(io), _) => io.to_string(),
+            (None, Some(reason)) => reason.to_string(),
+            (None, None) => error.to_string(),
+        };
         Fault::new(
             FaultKind::Unknown,
             format!("the connection broke: {}", escape::short(&why)),
@@ -400,7 +410,7 @@ mod tests {
                 while server.accept().await.is_some() {}
                 asked
             });
-            let link = Link::over(Box::new(ours), "h:1", false, ROOM)
+            let link = Link::over(Box::new(ours), "h:1", false, ROOM, None)
                 .await
                 .unwrap();
             let mut is_written = false;
@@ -500,7 +510,7 @@ mod tests {
                 .unwrap();
             let answer = runtime.block_on(async {
                 let (ours, mut theirs) = duplex(1 << 16);
-                let link = Link::over(Box::new(ours), "h:1", false, ROOM)
+                let link = Link::over(Box::new(ours), "h:1", false, ROOM, None)
                     .await
                     .unwrap();
                 theirs.write_all(first).await.unwrap();

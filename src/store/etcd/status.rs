@@ -4,6 +4,7 @@ use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 
 use super::link::header;
+use crate::secret::{self, Secret};
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text::escape;
 
@@ -14,6 +15,8 @@ pub(super) struct Status {
     code: Code,
     /// etcd's words.
     words: String,
+    /// The same without the password.
+    told: String,
 }
 
 /// gRPC's codes that rlock tells apart (grpc/doc/statuscodes.md).
@@ -29,18 +32,23 @@ enum Code {
     Other,
 }
 
-/// Words with which etcd refuses a login, and ours for a member without a leader.
-const LOGIN_WORDS: [&str; 3] = [
+/// Words of etcd that repeat nothing of what was sent, and ours for a member without a leader. A short
+/// password may stand in them by chance: hiding it would show it.
+const OWN_WORDS: [&str; 6] = [
     "authentication failed, invalid user ID or password",
     "user name is empty",
+    "permission denied",
+    "invalid auth token",
+    "request timed out",
     NO_LEADER,
 ];
 
 const NO_LEADER: &str = "it knows no leader";
 
 impl Status {
-    /// Reads the status that headers or trailers tell; `None` if they tell none.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Result<(), Self>> {
+    /// Reads the status that headers or trailers tell; `None` if they tell none. A member that
+    /// repeats `password` is quoted without it.
+    pub(super) fn of(headers: &HeaderMap, password: Option<&Secret>) -> Option<Result<(), Self>> {
         let code = match header(headers, "grpc-status")?.trim() {
             "0" => return Some(Ok(())),
             "5" => Code::NotFound,
@@ -55,9 +63,14 @@ impl Status {
         let words = header(headers, "grpc-message").unwrap_or_default();
         let words = percent_decode_str(words).decode_utf8_lossy();
         let words = words.trim_start_matches("etcdserver: ");
+        let told = match password.filter(|_| !OWN_WORDS.contains(&words)) {
+            Some(password) => &secret::without(words, password.reveal()),
+            None => words,
+        };
         Some(Err(Self {
             code,
             words: escape::short(words),
+            told: escape::short(told),
         }))
     }
 
@@ -95,7 +108,7 @@ impl Status {
     /// password, so only etcd's own are told.
     pub(super) fn fault_of_login(&self) -> Fault {
         let fault = self.fault();
-        if LOGIN_WORDS.contains(&fault.why.as_str()) {
+        if OWN_WORDS.contains(&fault.why.as_str()) {
             return fault;
         }
         Fault {
@@ -106,30 +119,30 @@ impl Status {
 
     /// Returns what it means for a lock.
     pub(super) fn fault(&self) -> Fault {
-        let words = self.words.as_str();
+        let (words, told) = (self.words.as_str(), self.told.as_str());
         let login = words.contains("authentication failed") || words.contains("user name is empty");
         match self.code {
             _ if login => Fault::denied(
                 Denied::Login,
-                words,
+                told,
                 "give the right user and password, as in etcd://user@host and --password-file",
             ),
             Code::PermissionDenied => Fault::denied(
                 Denied::Key,
-                words,
+                told,
                 "give the user's role readwrite on the lock's keys; rlock doctor --acl shows how",
             ),
             Code::Unauthenticated => Fault::denied(
                 Denied::Login,
-                words,
+                told,
                 "see the members' --auth-token, which all must share",
             ),
             Code::ResourceExhausted if words.contains("space") => {
-                Fault::new(FaultKind::Unavailable, words)
+                Fault::new(FaultKind::Unavailable, told)
                     .with_remedy("compact and defragment it, then etcdctl alarm disarm")
             }
             Code::Unimplemented => Fault::unfit(
-                format!("it does not know rlock's requests: {words}"),
+                format!("it does not know rlock's requests: {told}"),
                 "name an etcd of version 3.4 or later",
             ),
             Code::Unavailable if words.contains("no leader") => {
@@ -137,9 +150,9 @@ impl Status {
                     .with_remedy("see whether a majority of the members is up")
             }
             // It may be carried out yet.
-            Code::Unavailable => Fault::new(FaultKind::Unknown, words)
+            Code::Unavailable => Fault::new(FaultKind::Unknown, told)
                 .with_remedy("see the members' log, their disks and the network"),
-            _ => Fault::new(FaultKind::Unknown, words),
+            _ => Fault::new(FaultKind::Unknown, told),
         }
     }
 }
@@ -171,10 +184,14 @@ mod tests {
     use super::*;
 
     fn status(code: &'static str, words: &'static str) -> Status {
+        shown(code, words, None)
+    }
+
+    fn shown(code: &'static str, words: &'static str, password: Option<&Secret>) -> Status {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-status", HeaderValue::from_static(code));
         headers.insert("grpc-message", HeaderValue::from_static(words));
-        Status::of(&headers).unwrap().unwrap_err()
+        Status::of(&headers, password).unwrap().unwrap_err()
     }
 
     #[test]
@@ -233,7 +250,7 @@ mod tests {
         assert!(status("5", "etcdserver: requested lease not found").is_no_lease());
         assert!(status("16", "etcdserver: invalid auth token").is_token_over());
         assert!(status("9", "etcdserver: authentication is not enabled").is_without_users());
-        assert!(Status::of(&HeaderMap::new()).is_none());
+        assert!(Status::of(&HeaderMap::new(), None).is_none());
     }
 
     #[test]
@@ -245,6 +262,20 @@ mod tests {
             "etcdserver: authentication failed, invalid user ID or password",
         );
         assert!(known.fault_of_login().why.contains("invalid user ID"));
+    }
+
+    #[test]
+    fn a_password_is_hidden_where_a_member_repeats_it_and_nowhere_else() {
+        let told = |code, words, password| shown(code, words, Some(&Secret::new(password))).fault();
+        for code in ["2", "5", "7", "8", "9", "12", "14", "16"] {
+            let fault = told(code, "no space for hunter2%2e", "hunter2.");
+            assert!(fault.why.contains("no space for ***"), "{fault}");
+        }
+        let denied = told("7", "etcdserver: permission denied", "denied");
+        assert_eq!(denied.why, "permission denied");
+        // It may have words that mean something.
+        let known = Some(&Secret::new("lease already"));
+        assert!(shown("9", "etcdserver: lease already exists", known).is_lease_known());
     }
 
     #[test]
