@@ -1,10 +1,10 @@
 //! A connection to a server of PostgreSQL: TLS, the login, requests, and what its errors mean.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_postgres::error::DbError;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
@@ -65,22 +65,34 @@ pub(super) async fn begin(
         .parameter("server_version")
         .unwrap_or_default()
         .to_owned();
+    let asked = told.written.borrow().unwrap_or_default();
+    told.asked.store(asked, Ordering::Relaxed);
+    let (needed, dropped) = oneshot::channel();
     let (ended, broken) = (Arc::clone(&told), broken.clone());
     tokio::spawn(async move {
-        let end = connection.await;
+        // The library would wait for an answer that no caller hears, as long as the server likes.
+        let left = async {
+            let _ = dropped.await;
+            let asked = ended.asked.load(Ordering::Relaxed);
+            ended.is_written(asked).await;
+        };
+        let is_broken = tokio::select! {
+            biased;
+            end = connection => end.is_err(),
+            () = left => false,
+        };
         ended.written.send_replace(None);
-        if end.is_err() {
+        if is_broken {
             broken.send_replace(());
         }
     });
-    let asked = told.written.borrow().unwrap_or_default();
     // A session whose process was not told is none of ours.
     let process = told.process.load(Ordering::Relaxed);
     Ok(Begun {
         connection: Box::new(Simple {
             client,
             told,
-            asked: Mutex::new(asked),
+            _needed: needed,
         }),
         version,
         process: process.try_into().unwrap_or_default(),
@@ -112,8 +124,8 @@ async fn encrypted(
 struct Simple {
     client: Client,
     told: Arc<Told>,
-    /// Number of bytes of all requests so far.
-    asked: Mutex<u64>,
+    /// Ends the connection when it is dropped, once the requests are written.
+    _needed: oneshot::Sender<()>,
 }
 
 impl Connection for Simple {
@@ -132,16 +144,12 @@ impl Connection for Simple {
 
 impl Simple {
     async fn asked(&self, text: &str, unwritten: Option<Unwritten>) -> Result<Reply, Fault> {
-        let end = {
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            *asked += text.len() as u64 + AROUND;
-            *asked
-        };
+        let length = text.len() as u64 + AROUND;
+        let end = self.told.asked.fetch_add(length, Ordering::Relaxed) + length;
         if let Some(unwritten) = unwritten {
-            let mut written = self.told.written.subscribe();
+            let told = Arc::clone(&self.told);
             tokio::spawn(async move {
-                let has = |written: &Option<u64>| written.is_none_or(|bytes| bytes >= end);
-                let _ = written.wait_for(has).await;
+                told.is_written(end).await;
                 drop(unwritten);
             });
         }
@@ -243,7 +251,7 @@ fn of_server(error: &DbError) -> Fault {
 }
 
 fn of_code(code: &str, message: &str) -> Fault {
-    let why = format!("{} ({})", escape::short(message), escape::text(code));
+    let why = format!("{} ({})", escape::short(message), escape::short(code));
     match code {
         "28000" | "28P01" => Fault::denied(Denied::Login, why, LOGIN),
         "42501" if why.contains("row-level security") => Fault::denied(Denied::Key, why, POLICY),
@@ -267,7 +275,68 @@ fn of_code(code: &str, message: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{DuplexStream, duplex};
+
     use super::*;
+
+    fn done<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let in_time = async { tokio::time::timeout(Duration::from_secs(20), work).await };
+        runtime.block_on(in_time).expect("an end")
+    }
+
+    /// The answer to a login.
+    const WELCOME: &[u8] =
+        b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16server_version\016\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x01Z\0\0\0\x05I";
+
+    /// A connection, and its server's end. No more than `room` bytes are under way.
+    async fn connected(room: usize) -> (Box<dyn Connection>, DuplexStream) {
+        let (ours, mut theirs) = duplex(room);
+        let access = SqlAccess {
+            hosts: Vec::new(),
+            user: "u".to_owned(),
+            database: "db".to_owned(),
+            trust: None,
+            renew: None,
+        };
+        let host = Endpoint::Unix("/any".into());
+        let broken = watch::Sender::default();
+        let login = async {
+            let length = theirs.read_i32().await.unwrap();
+            let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
+            theirs.read_exact(&mut startup).await.unwrap();
+            theirs.write_all(WELCOME).await.unwrap();
+        };
+        let begun = begin(Box::new(ours), &host, None, &access, &broken);
+        let (begun, ()) = tokio::join!(begun, login);
+        let begun = begun.unwrap_or_else(|not| panic!("{:?}", not.fault));
+        (begun.connection, theirs)
+    }
+
+    #[test]
+    fn a_connection_that_is_not_needed_ends_without_its_answer_once_all_is_written() {
+        done(async {
+            let (connection, mut server) = connected(64).await;
+            let text = "x".repeat(1000);
+            let mut asked = connection.ask(&text, None);
+            assert!(futures_util::poll!(&mut asked).is_pending());
+            drop(asked);
+            drop(connection);
+            let mut request = Vec::new();
+            server.read_to_end(&mut request).await.unwrap();
+            assert_eq!(request.len() as u64, 1000 + AROUND);
+        });
+    }
+
+    #[test]
+    fn a_code_of_any_length_is_shown_short() {
+        assert!(of_code(&"x".repeat(1 << 20), "told").why.len() < 300);
+    }
 
     #[test]
     fn a_server_that_refuses_a_session_is_away_only_if_it_starts_or_stops() {

@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -37,8 +37,19 @@ const READY: u8 = b'Z';
 pub(super) struct Told {
     /// Number of bytes that the kernel has; `None` once the connection is over.
     pub(super) written: watch::Sender<Option<u64>>,
+    /// Number of bytes of all that was asked, the login included.
+    pub(super) asked: AtomicU64,
     /// The session's process, 0 if it was not told.
     pub(super) process: AtomicI32,
+}
+
+impl Told {
+    /// Waits until the kernel has this number of bytes, or the connection is over.
+    pub(super) async fn is_written(&self, bytes: u64) {
+        let mut written = self.written.subscribe();
+        let has = |written: &Option<u64>| written.is_none_or(|written| written >= bytes);
+        let _ = written.wait_for(has).await;
+    }
 }
 
 /// A stream that tells.
