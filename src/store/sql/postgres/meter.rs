@@ -4,6 +4,7 @@
 //! 1. A server that asks for the password itself, over a connection without TLS, does not get it.
 //! 2. A server cannot fill our memory.
 
+use std::collections::HashSet;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,15 +16,34 @@ use tokio::sync::watch;
 
 use crate::store::net::dial::Stream;
 
-/// Most bytes that a server sends between two requests: a page of names is the most that is asked
-/// for.
+/// Most bytes that a server sends between two requests, with the memory that its messages and cells
+/// take: a page of names is the most that is asked for.
 const MOST_RECEIVED: u64 = 8 << 20;
+
+/// Bytes of memory that a message takes beside its own, and a cell of a row.
+const PER_MESSAGE: u64 = 64;
+const PER_CELL: u64 = 48;
+
+/// Most parameters that a server tells, and most bytes of one: the library keeps each, as long as the
+/// connection lasts.
+const MOST_PARAMETERS: usize = 64;
+const MOST_OF_PARAMETER: usize = 16 << 10;
 
 /// Most bytes of a message of the beginning.
 const MOST_AT_FIRST: usize = 64 << 10;
 
 /// A session's process at the server is told in a message of this type (BackendKeyData).
 const KEY_DATA: u8 = b'K';
+
+/// A parameter, with its name and its value (ParameterStatus).
+const PARAMETER: u8 = b'S';
+
+/// A row, whose cells are counted by its first two bytes (DataRow).
+const ROW: u8 = b'D';
+
+/// Bytes of a message's type and length, and those with the count of a row's cells.
+const HEADER: usize = 5;
+const HEADER_OF_ROW: usize = 7;
 
 /// Authentication, and the kind of it that wants the password as it is.
 const AUTHENTICATION: u8 = b'R';
@@ -61,6 +81,11 @@ pub(super) struct Meter {
     /// The messages of the beginning, as far as they were read; `None` when that is over.
     beginning: Option<Vec<u8>>,
     received: u64,
+    /// What was read of a message that is looked at, and the number of its bytes that are not.
+    message: Vec<u8>,
+    skipped: usize,
+    /// The names of the parameters.
+    parameters: HashSet<Vec<u8>>,
     /// Number of bytes that the stream has taken.
     taken: u64,
 }
@@ -75,16 +100,17 @@ impl Meter {
             is_private,
             beginning: Some(Vec::new()),
             received: 0,
+            message: Vec::new(),
+            skipped: 0,
+            parameters: HashSet::new(),
             taken: 0,
         };
         (meter, told)
     }
 
     fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.received += bytes.len() as u64;
-        if self.received > MOST_RECEIVED {
-            return Err(io::Error::other("its answer is too long"));
-        }
+        self.charge(bytes.len() as u64)?;
+        self.count(bytes)?;
         let Some(beginning) = &mut self.beginning else {
             return Ok(());
         };
@@ -110,6 +136,79 @@ impl Meter {
         beginning.drain(..at);
         Ok(())
     }
+}
+
+impl Meter {
+    fn charge(&mut self, cost: u64) -> io::Result<()> {
+        self.received += cost;
+        if self.received > MOST_RECEIVED {
+            return Err(io::Error::other("its answer is too long"));
+        }
+        Ok(())
+    }
+
+    /// Charges the messages that begin in `bytes`.
+    fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let skipped = self.skipped.min(bytes.len());
+            self.skipped -= skipped;
+            bytes = &bytes[skipped..];
+            let (wanted, _) = extent(&self.message)?;
+            let missing = (wanted - self.message.len()).min(bytes.len());
+            let (taken, rest) = bytes.split_at(missing);
+            self.message.extend(taken);
+            bytes = rest;
+            let (wanted, length) = extent(&self.message)?;
+            if self.message.len() == wanted {
+                self.weigh()?;
+                self.message.clear();
+                self.skipped = length - wanted;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges the message.
+    fn weigh(&mut self) -> io::Result<()> {
+        self.charge(PER_MESSAGE)?;
+        match *self.message {
+            [ROW, _, _, _, _, high, low] => {
+                self.charge(PER_CELL * u64::from(u16::from_be_bytes([high, low])))
+            }
+            [PARAMETER, _, _, _, _, ref body @ ..] => {
+                let name = body.split(|byte| *byte == 0).next().unwrap_or_default();
+                if !self.parameters.contains(name) {
+                    self.parameters.insert(name.to_vec());
+                }
+                if self.parameters.len() > MOST_PARAMETERS {
+                    return Err(io::Error::other("it tells too many parameters"));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns how much of a message is looked at, and its length, as far as `begin` tells.
+fn extent(begin: &[u8]) -> io::Result<(usize, usize)> {
+    let [kind, length @ ..] = begin else {
+        return Ok((HEADER, HEADER));
+    };
+    let Some(length) = number(length) else {
+        return Ok((HEADER, HEADER));
+    };
+    let length = usize::try_from(length).unwrap_or_default() + 1;
+    let wanted = match *kind {
+        PARAMETER if length <= MOST_OF_PARAMETER => length,
+        ROW => length.min(HEADER_OF_ROW),
+        PARAMETER => return Err(io::Error::other("it tells too long a parameter")),
+        _ => HEADER,
+    };
+    if length < HEADER {
+        return Err(io::Error::other("a message of it has no length"));
+    }
+    Ok((wanted, length))
 }
 
 /// Why the password is not sent.
@@ -208,11 +307,46 @@ mod tests {
     #[test]
     fn a_server_that_talks_without_end_is_left() {
         let (mut meter, _) = meter(false);
-        let mut talked = (0..).map(|_| meter.read(&[b'S'; 1 << 12]));
-        assert!(talked.any(|read| read.is_err()));
+        meter.beginning = None;
+        let talked = (0..).map(|_| meter.read(&[b'x'; 1 << 12]));
+        assert_eq!(talked.take_while(Result::is_ok).count(), 2047);
         for length in [i32::MIN, -1, 0, 3] {
             let bytes = [&[b'S'][..], &length.to_be_bytes(), b"xyz"].concat();
-            let _ = super::tests::meter(false).0.read(&bytes);
+            assert!(super::tests::meter(false).0.read(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn messages_and_cells_take_no_more_memory_than_an_answer_may() {
+        let nulls = [&[0xff; 2][..], &[0xff; 4 * 0xffff]].concat();
+        // 1 MB and 800 KB on the wire.
+        for (message, times) in [(told(b'C', b""), 200_000), (told(ROW, &nulls), 3)] {
+            let (mut meter, _) = meter(false);
+            meter.beginning = None;
+            let all = message.repeat(times);
+            let (last, most) = all.split_last().unwrap();
+            let read = meter.read(most).and_then(|()| meter.read(&[*last]));
+            assert!(read.is_err());
+        }
+    }
+
+    #[test]
+    fn parameters_of_a_connection_are_limited_in_number_and_length_but_not_in_changes() {
+        let told = |names: usize, length: usize| {
+            let (mut meter, _) = meter(false);
+            meter.beginning = None;
+            let value = "v".repeat(length);
+            for step in 0..1000 {
+                meter.received = 0;
+                let body = format!("name{}\0{value}\0", step % names);
+                for bytes in told(PARAMETER, body.as_bytes()).chunks(7) {
+                    meter.read(bytes)?;
+                }
+            }
+            io::Result::Ok(())
+        };
+        told(MOST_PARAMETERS, 100).unwrap();
+        assert!(told(MOST_PARAMETERS + 1, 0).is_err());
+        assert!(told(1, MOST_OF_PARAMETER).is_err());
     }
 }
