@@ -269,6 +269,7 @@ async fn answer(
 ) -> Result<(), Ended> {
     let mut head = first;
     loop {
+        charge(room, size_of::<Statement>())?;
         let has_more = match head.first() {
             Some(0) => {
                 let done = done(&head)?;
@@ -299,7 +300,7 @@ async fn rows(
     columns: u64,
     room: &mut usize,
 ) -> Result<(Statement, bool), Ended> {
-    if columns > MOST_COLUMNS {
+    if !(1..=MOST_COLUMNS).contains(&columns) {
         return Err(Ended::Strange);
     }
     for _ in 0..columns {
@@ -317,12 +318,21 @@ async fn rows(
         if body.first() == Some(&ERROR) {
             return Err(Ended::Told(error(&body)?));
         }
-        let cost = usize::try_from(columns).unwrap_or(usize::MAX) * size_of::<Option<String>>();
-        *room = room.checked_sub(cost).ok_or(Ended::Strange)?;
+        let cells = usize::try_from(columns).unwrap_or(usize::MAX);
+        charge(
+            room,
+            size_of::<Vec<()>>() + cells * size_of::<Option<String>>(),
+        )?;
         let mut reader = Reader(&body);
         let cells = (0..columns).map(|_| reader.cell());
         statement.rows.push(cells.collect::<Result<_, _>>()?);
     }
+}
+
+/// Takes what an answer costs in memory from what it may.
+fn charge(room: &mut usize, cost: usize) -> Result<(), Ended> {
+    *room = room.checked_sub(cost).ok_or(Ended::Strange)?;
+    Ok(())
 }
 
 impl From<Malformed> for Fault {
@@ -566,11 +576,31 @@ mod tests {
     }
 
     #[test]
+    fn statements_take_no_more_memory_than_an_answer_may() {
+        done(async {
+            let (client, mut server) = connected();
+            let answers = async {
+                request(&mut server).await;
+                // 2.8 MB on the wire, and 8 MB in memory.
+                for _ in 0..250_000 {
+                    let _ = server.write_all(&packet(1, DONE_AND_MORE)).await;
+                }
+                let _ = server.write_all(&packet(1, DONE)).await;
+            };
+            let (asked, ()) = tokio::join!(client.ask("x", None), answers);
+            assert_eq!(asked.unwrap_err().kind, FaultKind::Unfit);
+        });
+    }
+
+    #[test]
     fn a_server_that_says_what_no_server_says_is_left() {
+        let end = &b"\xfe\0\0\x02\0"[..];
         for said in [
-            // A file of ours; a thousand columns; rows without an end of the columns; no text at all.
+            // A file of ours; a thousand columns, and none; rows without an end of the columns; no text
+            // at all.
             &[&b"\xfb/etc/passwd"[..]][..],
             &[b"\xfc\xe8\x03"],
+            &[b"\xfc\0\0", end, end],
             &[b"\x01", b"any", b"\x01a"],
             &[b""],
         ] {
