@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
-use super::session::{NotBegun, Reply, Session, SqlAccess};
+use super::session::{NotBegun, Reply, Session, SqlAccess, without};
 use super::statements::{Message, Table};
 use crate::clock;
 use crate::lock::token::Token;
-use crate::secret::{self, Secret};
+use crate::secret::Secret;
 use crate::store::net::dial::HostDial;
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::unwritten::Unwritten;
@@ -133,11 +133,12 @@ impl Pool {
             let share = left / shares;
             let begun = self.begin_at(host, password.as_ref(), &access, share, broken);
             let begun = clock::until(clock::now() + share, Box::pin(begun)).await;
-            let NotBegun { mut fault, is_away } =
+            let NotBegun { fault, is_away } =
                 match begun.unwrap_or_else(|| Err(NotBegun::by_kind(no_answer(share)))) {
                     Ok(session) => return Ok(session),
                     Err(why) => why,
                 };
+            let mut fault = refused_with(password.as_ref(), fault);
             if access.hosts.len() > 1 {
                 fault.why = format!("{host}: {fault}");
             }
@@ -160,17 +161,13 @@ impl Pool {
         let dialect = self.table.dialect;
         let stream = (self.dial)(host.clone(), limit).await;
         let stream = stream.map_err(NotBegun::by_kind)?;
-        let begun = dialect.begin(stream, host, password, access, broken).await;
-        let begun = begun.map_err(|not| match password {
-            Some(password) => NotBegun {
-                fault: refused_with(password, &not.fault),
-                ..not
-            },
-            None => not,
-        })?;
+        let begun = dialect
+            .begin(stream, host, password, access, broken)
+            .await?;
         let greeting = dialect.greeting(&self.table);
         let reply = begun.connection.ask(&greeting, None).await?;
-        Ok(Session::new(begun, &dialect.greeted(&self.table, &reply)?))
+        let greeting = dialect.greeted(&self.table, &reply)?;
+        Ok(Session::new(begun, &greeting, password))
     }
 
     /// Returns how a session is begun now: a password or a certificate may have been replaced.
@@ -230,14 +227,13 @@ impl Pool {
     }
 }
 
-/// Returns the fault of a server that was shown `password`, without that.
-fn refused_with(password: &Secret, fault: &Fault) -> Fault {
-    let why = secret::without(&fault.why, password.reveal());
-    let why = match fault.denied {
-        Some(Denied::Login) => format!("{why}; password from {}", password.source()),
-        _ => why,
-    };
-    Fault { why, ..*fault }
+/// Returns the fault of a server that refused a session, without the password that it was shown.
+fn refused_with(password: Option<&Secret>, fault: Fault) -> Fault {
+    let mut fault = without(password, fault);
+    if let (Some(password), Some(Denied::Login)) = (password, fault.denied) {
+        fault.why = format!("{}; password from {}", fault.why, password.source());
+    }
+    fault
 }
 
 /// Nothing was asked of it yet.

@@ -10,12 +10,13 @@ use super::dialect::Working;
 use super::statements::Message;
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::secret::Secret;
+use crate::secret::{self, Secret};
 use crate::store::net::dial::{HostDial, boxed, connect};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::Trust;
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Fault, FaultKind};
+use crate::text::escape;
 
 /// The way to a missing table and to a missing right.
 pub(super) const CREATE: &str = "create it: rlock doctor --acl prints how";
@@ -112,6 +113,8 @@ pub(in crate::store) struct Greeting {
 /// A session.
 pub(super) struct Session {
     connection: Box<dyn Connection>,
+    /// The password that its server was shown.
+    password: Option<Secret>,
     /// Unix time in µs that the server told, and when it was heard.
     now: Mutex<(u64, Instant)>,
     /// Whether the server's session is ours alone, and no pooler stands between.
@@ -146,9 +149,10 @@ pub(in crate::store) struct Statement {
 
 impl Session {
     /// A session over a connection that has logged in, whose first answer is `greeting`.
-    pub(super) fn new(begun: Begun, greeting: &Greeting) -> Self {
+    pub(super) fn new(begun: Begun, greeting: &Greeting, password: Option<&Secret>) -> Self {
         Self {
             connection: begun.connection,
+            password: password.cloned(),
             now: Mutex::new((greeting.now, clock::now())),
             is_direct: greeting.process == begun.process,
             version: begun.version,
@@ -197,7 +201,7 @@ impl Session {
         message: &Message,
         unwritten: Option<Unwritten>,
     ) -> Result<Reply, Fault> {
-        let mut reply = self.connection.ask(&message.text, unwritten).await?;
+        let mut reply = self.answered(&message.text, unwritten).await?;
         if reply.0.len() < message.before {
             return Err(strange());
         }
@@ -206,8 +210,23 @@ impl Session {
 
     /// Asks, and returns the answers to all statements.
     pub(super) async fn ask(&self, text: &str) -> Result<Reply, Fault> {
-        self.connection.ask(text, None).await
+        self.answered(text, None).await
     }
+
+    async fn answered(&self, text: &str, unwritten: Option<Unwritten>) -> Result<Reply, Fault> {
+        let answer = self.connection.ask(text, unwritten).await;
+        answer.map_err(|fault| without(self.password.as_ref(), fault))
+    }
+}
+
+/// Returns the fault of a server that was shown `password`, without that. What a server said stands
+/// in a fault escaped, and so is the password there.
+pub(super) fn without(password: Option<&Secret>, fault: Fault) -> Fault {
+    let Some(password) = password else {
+        return fault;
+    };
+    let why = secret::without(&fault.why, &escape::text(password.reveal()));
+    Fault { why, ..fault }
 }
 
 /// Reads a number that the server told.

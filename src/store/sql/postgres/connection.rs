@@ -1,8 +1,10 @@
 //! A connection to a server of PostgreSQL: TLS, the login, requests, and what its errors mean.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures_util::TryStreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::error::DbError;
@@ -153,10 +155,11 @@ impl Simple {
                 drop(unwritten);
             });
         }
-        let messages = self.client.simple_query(text).await;
-        let messages = messages.map_err(|error| of_request(&error))?;
+        let failed = |error| of_request(&error);
+        let messages = self.client.simple_query_raw(text).await.map_err(failed)?;
+        let mut messages = pin!(messages);
         let mut statements = vec![Statement::default()];
-        for message in messages {
+        while let Some(message) = messages.try_next().await.map_err(failed)? {
             let Some(last) = statements.last_mut() else {
                 break;
             };
@@ -275,11 +278,17 @@ fn of_code(code: &str, message: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use tokio::io::{DuplexStream, duplex};
 
+    use super::super::super::pool::Pool;
+    use super::super::super::session::{Greeting, Session};
+    use super::super::super::statements::Table;
     use super::*;
+    use crate::store::address::Address;
+    use crate::store::net::dial::HostDial;
 
     fn done<T>(work: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -294,39 +303,99 @@ mod tests {
     const WELCOME: &[u8] =
         b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16server_version\016\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x01Z\0\0\0\x05I";
 
-    /// A connection, and its server's end. No more than `room` bytes are under way.
-    async fn connected(room: usize) -> (Box<dyn Connection>, DuplexStream) {
-        let (ours, mut theirs) = duplex(room);
-        let access = SqlAccess {
-            hosts: Vec::new(),
+    const PASSWORD: &str = "correct\thorse";
+
+    fn access() -> SqlAccess {
+        let host = Endpoint::Unix("/any".into());
+        SqlAccess {
+            hosts: vec![(host, Some(Secret::new(PASSWORD)))],
             user: "u".to_owned(),
             database: "db".to_owned(),
             trust: None,
             renew: None,
-        };
-        let host = Endpoint::Unix("/any".into());
-        let broken = watch::Sender::default();
-        let login = async {
-            let length = theirs.read_i32().await.unwrap();
-            let mut startup = vec![0; usize::try_from(length).unwrap() - 4];
-            theirs.read_exact(&mut startup).await.unwrap();
-            theirs.write_all(WELCOME).await.unwrap();
-        };
-        let begun = begin(Box::new(ours), &host, None, &access, &broken);
-        let (begun, ()) = tokio::join!(begun, login);
-        let begun = begun.unwrap_or_else(|not| panic!("{:?}", not.fault));
-        (begun.connection, theirs)
+        }
+    }
+
+    /// Reads a message of a client, but for its type.
+    async fn heard(server: &mut DuplexStream) -> Vec<u8> {
+        let length = server.read_i32().await.unwrap();
+        let mut body = vec![0; usize::try_from(length).unwrap() - 4];
+        server.read_exact(&mut body).await.unwrap();
+        body
+    }
+
+    async fn welcome(server: &mut DuplexStream) {
+        heard(server).await;
+        server.write_all(WELCOME).await.unwrap();
+    }
+
+    /// A connection, and its server's end. No more than `room` bytes are under way.
+    async fn connected(room: usize) -> (Begun, DuplexStream) {
+        let (ours, mut theirs) = duplex(room);
+        let (access, broken) = (access(), watch::Sender::default());
+        let (host, password) = &access.hosts[0];
+        let begun = begin(Box::new(ours), host, password.as_ref(), &access, &broken);
+        let (begun, ()) = tokio::join!(begun, welcome(&mut theirs));
+        (
+            begun.unwrap_or_else(|not| panic!("{:?}", not.fault)),
+            theirs,
+        )
+    }
+
+    /// Answers a request by an error that repeats the password.
+    async fn refuse(server: &mut DuplexStream) {
+        assert_eq!(server.read_u8().await.unwrap(), b'Q');
+        heard(server).await;
+        let fields = format!("SERROR\0C42501\0Mdenied to {PASSWORD}\0\0");
+        let length = u8::try_from(fields.len() + 4).unwrap();
+        let told = [
+            b"E\0\0\0",
+            &[length][..],
+            fields.as_bytes(),
+            b"Z\0\0\0\x05I",
+        ]
+        .concat();
+        server.write_all(&told).await.unwrap();
+    }
+
+    #[test]
+    fn a_server_that_repeats_the_password_is_quoted_without_it() {
+        done(async {
+            let (begun, mut server) = connected(1 << 16).await;
+            let greeting = Greeting { now: 1, process: 7 };
+            let session = Session::new(begun, &greeting, Some(&Secret::new(PASSWORD)));
+            let (asked, ()) = tokio::join!(session.ask("x"), refuse(&mut server));
+            assert_eq!(asked.unwrap_err().why, "denied to *** (42501)");
+
+            let (ours, mut server) = duplex(1 << 16);
+            let ours = Mutex::new(Some(ours));
+            let dial: HostDial = Arc::new(move |_, _| {
+                let ours = ours.lock().unwrap().take().expect("one connection");
+                Box::pin(async move { boxed(Ok(ours)) })
+            });
+            let Ok(Address::Sql(address)) = Address::parse("postgresql://a") else {
+                panic!("no address")
+            };
+            let limit = Duration::from_secs(9);
+            let pool = Pool::new(access(), dial, Table::new(&address, limit), limit);
+            let greeted = async {
+                welcome(&mut server).await;
+                refuse(&mut server).await;
+            };
+            let (begun, ()) = tokio::join!(pool.session(), greeted);
+            assert_eq!(begun.err().unwrap().why, "denied to *** (42501)");
+        });
     }
 
     #[test]
     fn a_connection_that_is_not_needed_ends_without_its_answer_once_all_is_written() {
         done(async {
-            let (connection, mut server) = connected(64).await;
+            let (begun, mut server) = connected(64).await;
             let text = "x".repeat(1000);
-            let mut asked = connection.ask(&text, None);
+            let mut asked = begun.connection.ask(&text, None);
             assert!(futures_util::poll!(&mut asked).is_pending());
             drop(asked);
-            drop(connection);
+            drop(begun);
             let mut request = Vec::new();
             server.read_to_end(&mut request).await.unwrap();
             assert_eq!(request.len() as u64, 1000 + AROUND);
