@@ -22,6 +22,7 @@ macro_rules! database_suite {
             a_waiter_that_is_killed_or_gives_up_is_passed_over
             a_lock_stays_for_its_time_and_a_success_is_not_repeated
             a_script_keeps_a_lock_by_its_token
+            a_lock_whose_lease_is_over_is_not_given_back
             a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter
             a_lock_is_broken_within_seconds_and_its_record_says_by_whom
             hostile_names_are_names_and_inspect_lists_them
@@ -324,6 +325,15 @@ pub(crate) fn a_script_keeps_a_lock_by_its_token<D: ShedLocked>(server: D) {
             .code(code);
     }
     assert_eq!(server.holder("job"), None);
+}
+
+pub(crate) fn a_lock_whose_lease_is_over_is_not_given_back<D: ShedLocked>(server: D) {
+    let step = |words: &[&str]| rlock_words(words).node(&server.url());
+    let acquired = step(&["acquire", "-k", "job", "--ttl", "1m"]).finish();
+    let token = acquired.code(0).stdout.join("");
+    server.sql("UPDATE shedlock SET lock_until = locked_at");
+    let release = step(&["release", "-k", "job", "--token", &token]);
+    release.finish().code(1);
 }
 
 /// A later renewal, over another session, may have come before it.

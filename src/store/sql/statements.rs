@@ -126,6 +126,11 @@ impl Table {
         format!("{} > {}", self.columns[1], self.dialect.now())
     }
 
+    /// The same, if its end has not come.
+    fn held(&self, states: &[State], token: Token) -> String {
+        format!("{} AND {}", self.owned(states, token), self.is_taken())
+    }
+
     /// Returns the statement that sets columns of the row, if `condition` holds.
     fn update(&self, key: &str, sets: &str, condition: &str) -> String {
         format!(
@@ -234,18 +239,14 @@ impl Table {
         };
         let (left, parks) = parked.unwrap_or((Duration::ZERO, false));
         let park = match parked {
-            Some(_) => self.owned(states(parks), token),
+            Some(_) => self.held(states(parks), token),
             None => "false".to_owned(),
         };
         let park = self.changed(key, State::Parked, &self.dialect.after(left), "", &park);
-        let ours = self.owned(states(true), token);
+        let ours = self.held(states(true), token);
         let free = self.changed(key, State::Free, self.dialect.now(), "", &ours);
         let written = |record: &RecordRow| self.recorded(key, record, &ours);
-        let is_late = format!(
-            "{} AND {}",
-            self.owned(&[State::Free], token),
-            self.is_taken()
-        );
+        let is_late = self.held(&[State::Free], token);
         let end = format!("{} = '2000-01-01'", self.columns[1]);
         let mut statements: Vec<String> = records.iter().map(written).collect();
         statements.extend([
