@@ -78,7 +78,7 @@ fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
 struct Simulated {
     replica: Replica,
     zxid: i64,
-    /// What was written to each client since it was looked at.
+    /// Frames that were written to each client since it was looked at.
     written: Vec<Vec<u8>>,
 }
 

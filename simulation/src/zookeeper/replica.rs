@@ -18,7 +18,7 @@ pub struct Replica {
     of_children: Watches,
 }
 
-/// What a watcher is told.
+/// A watcher, and the change that it is told of.
 pub type Told = (SocketId, Happening, String);
 
 impl Replica {

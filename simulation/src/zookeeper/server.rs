@@ -40,7 +40,7 @@ pub struct Entry {
     pub(super) asker: Asker,
 }
 
-/// Who wants a transaction.
+/// The party that wants a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asker {
     Leader,
@@ -66,10 +66,10 @@ pub enum Message {
     Attach(SocketId, i64, i32),
     /// The sessions that the follower has heard of, and their timeouts.
     Heard(BTreeMap<i64, i32>),
-    /// So many transactions are on the follower's disk.
+    /// Number of transactions on the follower's disk.
     Logged(usize),
     Propose(Rc<Entry>),
-    /// So many transactions are agreed on.
+    /// Number of transactions that are agreed on.
     Commit(usize),
     /// The answer to `Attach`.
     Attached(SocketId, i64, bool),
@@ -78,7 +78,7 @@ pub enum Message {
     Closed,
 }
 
-/// What came while a server was stopped.
+/// An input that came while a server was stopped.
 #[derive(Debug)]
 pub(super) enum Input {
     Packet(SocketId, Packet),

@@ -1,4 +1,5 @@
-//! What the servers agree on: znodes and sessions, and the transactions that change them. Pure.
+//! The data that the servers agree on: znodes and sessions, and the transactions that change them.
+//! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,7 +157,7 @@ pub struct Tree {
     znodes: BTreeMap<String, Znode>,
     sessions: BTreeMap<i64, i32>,
     zxid: i64,
-    /// What a transaction has changed so far, as it was before.
+    /// The znodes that a transaction has changed so far, as they were before.
     undo: Vec<(String, Option<Znode>)>,
     changes: Vec<(Happening, String)>,
 }
