@@ -16,8 +16,8 @@ use futures_util::stream::FuturesUnordered;
 use prost::Message;
 use tokio::sync::{Mutex, watch};
 
-use super::link::{Answers, Failed, Link, read};
-use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest};
+use super::link::{Answers, Failed, Link};
+use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest, malformed, read};
 use super::status::Status;
 use crate::clock;
 use crate::secret::Secret;
@@ -173,7 +173,10 @@ impl Client {
                     self.turn_to(host);
                     let is_repeated = exchange.sent.load(Ordering::Relaxed) > 1;
                     return match read(&answer) {
-                        Ok(reply) => Outcome::Answered { reply, is_repeated },
+                        Ok(reply) if request.is_answered_by(&reply) => {
+                            Outcome::Answered { reply, is_repeated }
+                        }
+                        Ok(_) => Outcome::Failed(malformed()),
                         Err(fault) => Outcome::Failed(fault),
                     };
                 }

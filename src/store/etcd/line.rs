@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::lock::{Ahead, Lock, Place};
 use super::proof::Proof;
-use super::rpc::WatchResponse;
+use super::rpc::{WatchResponse, read};
 use crate::clock;
 use crate::lock::schedule::Term;
-use crate::store::etcd::link::{Answers, read};
+use crate::store::etcd::link::Answers;
 use crate::store::{Fault, FaultKind, Hint, Wake, Wakes};
 
 /// Pause before a watch is begun again that broke off.

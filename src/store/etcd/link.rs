@@ -16,7 +16,6 @@ use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderValue, TE};
 use http::{HeaderMap, Method, Request, StatusCode};
-use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
@@ -260,11 +259,6 @@ impl Answers {
     fn fail(&self, error: &h2::Error) -> Failed {
         Failed::Broken(broken(error, &self.link.state()))
     }
-}
-
-/// Reads an answer.
-pub(super) fn read<M: Message + Default>(answer: &[u8]) -> Result<M, Fault> {
-    M::decode(answer).map_err(|_| Fault::new(FaultKind::Unknown, "a malformed reply"))
 }
 
 /// The fault of a connection that broke, of which this is known.

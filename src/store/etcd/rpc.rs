@@ -330,13 +330,110 @@ pub struct StatusRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct MemberListRequest {}
 
+/// Most elements that a reply may have at each of its places. They take much more memory than bytes
+/// of the reply, and rlock asks for some 3,000 keys at most.
+const MOST_ELEMENTS: usize = 20_000;
+
+/// An answer.
+pub trait Reply: Message + Default {
+    /// Places of what is repeated: numbers of fields, from the outermost message on.
+    const REPEATED: &'static [&'static [u64]] = &[];
+}
+
+impl Reply for RangeResponse {
+    const REPEATED: &'static [&'static [u64]] = &[&[2]];
+}
+
+impl Reply for TxnResponse {
+    const REPEATED: &'static [&'static [u64]] = &[&[3], &[3, 1, 2]];
+}
+
+impl Reply for WatchResponse {
+    const REPEATED: &'static [&'static [u64]] = &[&[11]];
+}
+
+impl Reply for StatusResponse {
+    const REPEATED: &'static [&'static [u64]] = &[&[8]];
+}
+
+impl Reply for MemberListResponse {
+    const REPEATED: &'static [&'static [u64]] = &[&[2], &[2, 4]];
+}
+
+impl Reply for LeaseResponse {}
+impl Reply for AuthenticateResponse {}
+impl Reply for Done {}
+
+/// Reads an answer.
+pub fn read<R: Reply>(answer: &[u8]) -> Result<R, Fault> {
+    let is_crowded = |place: &&[u64]| count(answer, place) > MOST_ELEMENTS;
+    if R::REPEATED.iter().any(is_crowded) {
+        let why = format!("a reply of over {MOST_ELEMENTS} elements");
+        return Err(Fault::new(FaultKind::Unknown, why));
+    }
+    R::decode(answer).map_err(|_| malformed())
+}
+
+/// Number of elements at `place` of a message, as far as it can be read.
+fn count(message: &[u8], place: &[u64]) -> usize {
+    let [first, inner @ ..] = place else {
+        return 1;
+    };
+    fields(message)
+        .filter(|(number, _)| number == first)
+        .map(|(_, field)| count(field, inner))
+        .sum()
+}
+
+/// Returns the fields of a message that have a length, with their numbers
+/// (protobuf.dev, Encoding). Those of a group count as the message's own.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    std::iter::from_fn(move || {
+        loop {
+            let tag = varint(&mut rest)?;
+            match tag & 7 {
+                0 => drop(varint(&mut rest)?),
+                1 => rest = rest.get(8..)?,
+                2 => {
+                    let length = usize::try_from(varint(&mut rest)?).ok()?;
+                    let (field, behind) = rest.split_at_checked(length)?;
+                    rest = behind;
+                    return Some((tag >> 3, field));
+                }
+                3 | 4 => {}
+                5 => rest = rest.get(4..)?,
+                _ => return None,
+            }
+        }
+    })
+}
+
+/// Takes a number off the beginning of `rest`.
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        number |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 /// A request: the path of the call, and its two messages.
 pub trait Call: Message + Clone + 'static {
     /// The answer.
-    type Reply: Message + Default;
+    type Reply: Reply;
 
     /// The path.
     fn path(&self) -> &'static str;
+
+    /// Whether `reply` tells all that was asked for.
+    fn is_answered_by(&self, _reply: &Self::Reply) -> bool {
+        true
+    }
 }
 
 macro_rules! call {
@@ -352,7 +449,6 @@ macro_rules! call {
 }
 
 call!(RangeRequest => RangeResponse, "KV/Range");
-call!(TxnRequest => TxnResponse, "KV/Txn");
 call!(LeaseGrantRequest => LeaseResponse, "Lease/LeaseGrant");
 call!(AuthenticateRequest => AuthenticateResponse, "Auth/Authenticate");
 call!(LeaseRevokeRequest => Done, "Lease/LeaseRevoke");
@@ -361,8 +457,32 @@ call!(LeaseTimeToLiveRequest => LeaseResponse, "Lease/LeaseTimeToLive");
 call!(StatusRequest => StatusResponse, "Maintenance/Status");
 call!(MemberListRequest => MemberListResponse, "Cluster/MemberList");
 
+impl Call for TxnRequest {
+    type Reply = TxnResponse;
+
+    fn path(&self) -> &'static str {
+        "/etcdserverpb.KV/Txn"
+    }
+
+    /// A range that is missing would be read as one without keys.
+    fn is_answered_by(&self, reply: &TxnResponse) -> bool {
+        let asked = if reply.succeeded {
+            &self.success
+        } else {
+            &self.failure
+        };
+        let is_asked = |op: &&RequestOp| matches!(op.request, Some(Request::Range(_)));
+        let is_told = |op: &&ResponseOp| matches!(op.response, Some(Response::Range(_)));
+        reply.responses.iter().filter(is_told).count() >= asked.iter().filter(is_asked).count()
+    }
+}
+
 pub fn header(header: Option<ResponseHeader>) -> Result<ResponseHeader, Fault> {
-    header.ok_or_else(|| Fault::new(FaultKind::Unknown, "a malformed reply"))
+    header.ok_or_else(malformed)
+}
+
+pub fn malformed() -> Fault {
+    Fault::new(FaultKind::Unknown, "a malformed reply")
 }
 
 /// Returns the keys of all ranges of an answer.
@@ -410,4 +530,48 @@ pub fn deletion(key: &[u8]) -> RequestOp {
 
 pub fn range(request: RangeRequest) -> RequestOp {
     op(Request::Range(request))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer with so many keys, each of two bytes.
+    fn answer(keys: usize) -> Vec<u8> {
+        let range = RangeResponse {
+            kvs: vec![KeyValue::default(); keys],
+            ..RangeResponse::default()
+        };
+        let response = ResponseOp {
+            response: Some(Response::Range(range)),
+        };
+        TxnResponse {
+            header: Some(ResponseHeader::default()),
+            succeeded: true,
+            responses: vec![ResponseOp::default(), response],
+        }
+        .encode_to_vec()
+    }
+
+    #[test]
+    fn elements_are_counted_before_they_take_memory() {
+        let read = |answer: &[u8]| read::<TxnResponse>(answer);
+        let few = answer(MOST_ELEMENTS);
+        assert_eq!(kvs(read(&few).unwrap()).count(), MOST_ELEMENTS);
+        assert_eq!(count(&few, &[3]), 2);
+        // A group, a field of each other form, and all in two halves.
+        let unknown = [
+            0x7b, 0x7c, 0x79, 0, 0, 0, 0, 0, 0, 0, 0, 0x7d, 0, 0, 0, 0, 0x78, 0xff, 1,
+        ];
+        let half = answer(MOST_ELEMENTS / 2 + 1);
+        for crowded in [
+            answer(MOST_ELEMENTS + 1),
+            [&unknown[..], &half, &half].concat(),
+            [0x1a, 0].repeat(MOST_ELEMENTS + 1),
+        ] {
+            let fault = read(&crowded).unwrap_err();
+            assert!(fault.why.contains("over 20000 elements"), "{fault}");
+        }
+        assert!(read(&[&unknown[..], &half].concat()).is_ok());
+    }
 }

@@ -184,9 +184,11 @@ fn lease(ttl: i64) -> Said {
 }
 
 fn txn(header: ResponseHeader, succeeded: bool, found: &[Vec<KeyValue>]) -> Said {
-    let ranges = found.iter().map(|kvs| {
+    // No request asks for more ranges.
+    let found = found.iter().cloned().chain(std::iter::repeat(Vec::new()));
+    let ranges = found.take(4).map(|kvs| {
         let range = RangeResponse {
-            kvs: kvs.clone(),
+            kvs,
             ..RangeResponse::default()
         };
         let response = Some(super::rpc::Response::Range(range));
@@ -293,6 +295,31 @@ fn a_renewal_counts_if_one_leader_has_answered_both_and_the_entry_is_ours() {
             assert!(renewal.contains(told), "{told}: {renewal}");
         });
     }
+}
+
+#[test]
+fn an_answer_without_what_stands_ahead_is_no_grant_and_no_renewal() {
+    let silent = || {
+        let reply = TxnResponse {
+            header: Some(origin(1, 1, OURS)),
+            succeeded: true,
+            responses: vec![ResponseOp::default()],
+        };
+        Said::Message(reply.encode_to_vec())
+    };
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        member.says([lease(TTL), silent()]);
+        let vote = node.acquire(&claim).await.vote;
+        assert!(matches!(vote, Vote::Failed(_)), "{vote:?}");
+    });
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        taken(&*node, &member, &claim).await;
+        member.says([lease(TTL), silent()]);
+        let renewal = node.keep(&claim.renewal(Fence::new(7).unwrap())).await;
+        assert!(matches!(renewal, Renewal::Failed(_)), "{renewal:?}");
+    });
 }
 
 #[test]
