@@ -89,7 +89,7 @@ pub(super) struct Closing {
 impl Closing {
     /// Ends the session of `wire`. What the kernel takes at once is written.
     pub(super) fn of(mut wire: Wire) -> Self {
-        let xid = wire.queue(&Request::Close);
+        let xid = wire.queue_end();
         let _ = wire.flush().now_or_never();
         Self { wire, xid }
     }

@@ -21,6 +21,9 @@ use crate::lock::instant::Instant;
 use crate::store::net::dial::Stream;
 use crate::store::{Fault, FaultKind};
 
+/// Longest frame that counts while a session ends, in bytes: a reply to a deletion is shorter.
+const SHORT: usize = 1 << 16;
+
 /// A connection, from its first byte on.
 pub(super) struct Wire {
     stream: Box<dyn Stream>,
@@ -28,6 +31,10 @@ pub(super) struct Wire {
     out: Vec<u8>,
     written: usize,
     input: Vec<u8>,
+    /// Whether a frame that is longer than [`SHORT`] is of no use.
+    is_ending: bool,
+    /// Bytes of such a frame that are still to come.
+    surplus: usize,
     next_xid: i32,
     /// When the first byte was about to be written.
     pub(super) begun: Instant,
@@ -86,6 +93,8 @@ impl Wire {
             out: jute::connect(session, timeout),
             written: 0,
             input: Vec::new(),
+            is_ending: false,
+            surplus: 0,
             next_xid: 1,
             begun: now,
             heard: now,
@@ -99,6 +108,27 @@ impl Wire {
         self.next_xid += 1;
         self.out.extend(frame);
         xid
+    }
+
+    /// Ends the session behind all others. Returns the xid of the reply. Lists are not kept any more,
+    /// so that connections which wait for their ends take little memory.
+    pub(super) fn queue_end(&mut self) -> i32 {
+        self.is_ending = true;
+        self.drop_surplus();
+        self.queue(&Request::Close)
+    }
+
+    /// Drops what has come of a long frame, if none is of use, and notes the rest of it.
+    fn drop_surplus(&mut self) {
+        let Some((length, _)) = self.input.split_first_chunk() else {
+            return;
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        if self.is_ending && (SHORT..=LARGEST_FRAME).contains(&length) {
+            let dropped = self.input.len().min(4 + length);
+            self.surplus = 4 + length - dropped;
+            self.input = self.input.split_off(dropped);
+        }
     }
 
     /// Puts the login behind all others, if there is one.
@@ -159,6 +189,7 @@ impl Wire {
     /// Reads a frame, and writes meanwhile.
     async fn frame(&mut self) -> Result<Vec<u8>, Fault> {
         loop {
+            self.drop_surplus();
             if let Some((length, rest)) = self.input.split_first_chunk() {
                 let length = u32::from_be_bytes(*length) as usize;
                 if length > LARGEST_FRAME {
@@ -210,7 +241,9 @@ impl Wire {
             if chunk.filled().is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.input.extend(chunk.filled());
+            let dropped = self.surplus.min(chunk.filled().len());
+            self.surplus -= dropped;
+            self.input.extend(&chunk.filled()[dropped..]);
             Ok(())
         })
     }
@@ -242,4 +275,48 @@ fn broken(error: &io::Error) -> Fault {
         ),
     };
     Fault::new(FaultKind::Unknown, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// A frame of a reply with this xid.
+    fn reply(xid: i32, body: usize) -> Vec<u8> {
+        let length = u32::try_from(16 + body).unwrap().to_be_bytes();
+        [&length[..], &xid.to_be_bytes(), &vec![0; 12 + body]].concat()
+    }
+
+    #[tokio::test]
+    async fn a_session_that_ends_keeps_no_long_frame_and_hears_what_follows() {
+        let (ours, mut theirs) = duplex(LARGEST_FRAME * 4);
+        let mut wire = Wire::new(Box::new(ours), None, Duration::from_secs(9));
+        let deletion = wire.queue(&Request::Multi(Vec::new()));
+        let (long, half) = (reply(77, LARGEST_FRAME - 16), LARGEST_FRAME / 2);
+        theirs.write_all(&long[..half]).await.unwrap();
+        let limit = Duration::from_millis(50);
+        assert!(
+            clock::until(clock::now() + limit, wire.changed())
+                .await
+                .is_none()
+        );
+        assert!(wire.input.len() == half, "{}", wire.input.len());
+        let end = wire.queue_end();
+        assert!(wire.input.capacity() <= SHORT);
+        theirs.write_all(&long[half..]).await.unwrap();
+        theirs.write_all(&long[..half]).await.unwrap();
+        assert!(
+            clock::until(clock::now() + limit, wire.reply(deletion))
+                .await
+                .is_none()
+        );
+        assert!(wire.input.capacity() <= SHORT);
+        theirs.write_all(&long[half..]).await.unwrap();
+        theirs.write_all(&reply(deletion, 8)).await.unwrap();
+        theirs.write_all(&reply(end, 0)).await.unwrap();
+        assert!(wire.reply(deletion).await.is_ok());
+        assert!(wire.reply(end).await.is_ok());
+    }
 }
