@@ -81,7 +81,7 @@ pub(super) struct Meter {
     /// The messages of the beginning, as far as they were read; `None` when that is over.
     beginning: Option<Vec<u8>>,
     received: u64,
-    /// What was read of a message that is looked at, and the number of its bytes that are not.
+    /// The part of a message that was read and is looked at, and the number of its bytes that are not.
     message: Vec<u8>,
     skipped: usize,
     /// The names of the parameters.
