@@ -35,10 +35,10 @@ const MOST_AT_FIRST: usize = 64 << 10;
 /// A session's process at the server is told in a message of this type (BackendKeyData).
 const KEY_DATA: u8 = b'K';
 
-/// A parameter, with its name and its value (ParameterStatus).
+/// A parameter, with its name and its value (`ParameterStatus`).
 const PARAMETER: u8 = b'S';
 
-/// A row, whose cells are counted by its first two bytes (DataRow).
+/// A row, whose cells are counted by its first two bytes (`DataRow`).
 const ROW: u8 = b'D';
 
 /// Bytes of a message's type and length, and those with the count of a row's cells.
