@@ -30,7 +30,7 @@ impl Keeper {
         // Another process attaches to the session of a lock that no process keeps. It must know the
         // password, which the server tells first.
         let is_kept = claim.details.kept;
-        let requests = with_lists(creation(&self.path, claim, &[]));
+        let requests = with_lists(creation(&self.path, claim, &[], self.came));
         let attachment = Attachment {
             session: None,
             timeout: claim.term.ttl(),
@@ -49,7 +49,7 @@ impl Keeper {
         let requests = if is_kept {
             requests
         } else {
-            let requests = with_lists(creation(&self.path, claim, &session.password));
+            let requests = with_lists(creation(&self.path, claim, &session.password, self.came));
             xids = requests.iter().map(|request| wire.queue(request)).collect();
             requests
         };
@@ -79,18 +79,18 @@ impl Keeper {
         }
         let fence = u64::try_from(zxid).ok().and_then(Fence::new);
         let until = lease_end(claim.term, wire.begun, session.timeout);
+        let fence = fence.ok_or_else(|| {
+            let why = "its transactions have no numbers that a fence could have";
+            Fault::new(FaultKind::Unfit, why)
+        })?;
+        self.came.get_or_insert(fence.get());
         let place = Place {
             token: claim.token,
             mode,
             session,
             own,
             index: 0,
-            fence: fence.ok_or_else(|| {
-                Fault::new(
-                    FaultKind::Unfit,
-                    "its transactions have no numbers that a fence could have",
-                )
-            })?,
+            fence,
             term: claim.term,
             until,
             stage: Stage::Waits,
@@ -196,7 +196,7 @@ impl Keeper {
 
 /// Returns the request that makes the entries of `claim`. The first has what others are told of the
 /// holder, and the second what they are told of the waiter, and the session's password.
-fn creation(path: &LockPath, claim: &Claim, password: &[u8]) -> Request {
+fn creation(path: &LockPath, claim: &Claim, password: &[u8], came: Option<u64>) -> Request {
     let mode = claim.details.mode;
     let mut names = line::names(claim.token, mode);
     if mode.number().is_some() {
@@ -204,7 +204,7 @@ fn creation(path: &LockPath, claim: &Claim, password: &[u8]) -> Request {
     }
     let mut data = vec![
         claim.details.value(claim.token),
-        Second::of(claim, password).to_string(),
+        Second::of(claim, password, came).to_string(),
     ];
     data.resize(names.len(), String::new());
     let create = |(name, data): (&String, String)| {

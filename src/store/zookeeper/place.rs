@@ -138,6 +138,8 @@ pub(super) struct Keeper {
     pub(super) path: LockPath,
     pub(super) shared: Arc<Shared>,
     pub(super) place: Option<Place>,
+    /// The transaction that made the waiter's first place, by which others tell when it came.
+    pub(super) came: Option<u64>,
     /// The place that was lost or left last, and how it is not ours.
     pub(super) gone: Option<(Token, Revoked)>,
     /// The connection of the place's session.
@@ -173,6 +175,7 @@ impl Keeper {
             path,
             shared,
             place: None,
+            came: None,
             gone: None,
             wire: None,
             open: None,

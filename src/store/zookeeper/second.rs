@@ -17,18 +17,21 @@ pub(super) struct Second {
     pub(super) password: Vec<u8>,
     /// `--supersede`.
     pub(super) supersedes: bool,
+    /// When the waiter came, if it has lost the entries that it made then.
+    pub(super) came: Option<u64>,
     /// The waiter that came later and has ended this one.
     pub(super) newer: Option<Waiter>,
 }
 
 impl Second {
-    /// Returns what the entry of `claim` says.
-    pub(super) fn of(claim: &Claim, password: &[u8]) -> Self {
+    /// Returns what the entry of `claim` says, whose waiter came at `came` unless it comes now.
+    pub(super) fn of(claim: &Claim, password: &[u8], came: Option<u64>) -> Self {
         let ticket = claim.ticket.as_ref();
         Self {
             waiter: ticket.map(|ticket| ticket.waiter.clone()),
             password: password.to_vec(),
             supersedes: ticket.is_some_and(|ticket| ticket.supersedes.is_some()),
+            came,
             newer: None,
         }
     }
@@ -40,12 +43,20 @@ impl Second {
         let (waiter, password) = (line().parse().ok(), line());
         let byte = |at: usize| u8::from_str_radix(password.get(2 * at..2 * at + 2)?, 16).ok();
         let password = (0..password.len() / 2).map(byte).collect::<Option<_>>();
+        let mut words = line().split(' ');
         Self {
             waiter,
             password: password.unwrap_or_default(),
-            supersedes: line() == SUPERSEDES,
+            supersedes: words.next() == Some(SUPERSEDES),
+            came: words.next().and_then(|came| came.parse().ok()),
             newer: line().parse().ok(),
         }
+    }
+
+    /// Returns when its waiter came, if that has `--supersede`: the transaction that created its
+    /// first entries. `created`: the one that created this entry.
+    pub(super) fn came(&self, created: u64) -> Option<u64> {
+        self.supersedes.then(|| self.came.unwrap_or(created))
     }
 }
 
@@ -57,8 +68,14 @@ impl fmt::Display for Second {
         for byte in &self.password {
             write!(f, "{byte:02x}")?;
         }
-        let supersedes = if self.supersedes { SUPERSEDES } else { "" };
-        write!(f, "\n{supersedes}\n{}", waiter(&self.newer))
+        writeln!(f)?;
+        if self.supersedes {
+            write!(f, "{SUPERSEDES}")?;
+            if let Some(came) = self.came {
+                write!(f, " {came}")?;
+            }
+        }
+        write!(f, "\n{}", waiter(&self.newer))
     }
 }
 
@@ -74,11 +91,28 @@ mod tests {
             waiter: Some(Waiter::example(1)),
             password: vec![0, 9, 255],
             supersedes: true,
+            came: Some(7),
             newer: Some(Waiter::example(2)),
         };
-        for second in [full, Second::default()] {
+        let of_first = Second {
+            came: None,
+            ..full.clone()
+        };
+        for second in [full, of_first, Second::default()] {
             assert_eq!(Second::read(second.to_string().as_bytes()), second);
         }
+    }
+
+    #[test]
+    fn a_waiter_came_with_its_first_entry() {
+        let second = |supersedes, came| Second {
+            supersedes,
+            came,
+            ..Second::default()
+        };
+        assert_eq!(second(true, None).came(9), Some(9));
+        assert_eq!(second(true, Some(7)).came(9), Some(7));
+        assert_eq!(second(false, Some(7)).came(9), None);
     }
 
     proptest! {
