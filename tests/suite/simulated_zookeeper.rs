@@ -1,6 +1,7 @@
 //! The data of the simulated ZooKeeper of `simulation/` against a real one: the same requests must
 //! get the same answers, and tell the same watches.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
@@ -219,7 +220,7 @@ fn multi(body: &mut Reader<'_>) -> String {
     let mut told = String::new();
     loop {
         let (code, is_last, error) = (body.int(), body.byte(), body.int());
-        told += &format!("{code:?} {is_last:?} {error:?} ");
+        let _ = write!(told, "{code:?} {is_last:?} {error:?} ");
         match code.unwrap() {
             _ if is_last.unwrap() != 0 => return told,
             1 => told += &body.text().unwrap(),

@@ -301,7 +301,7 @@ mod tests {
 
     /// The answer to a login.
     const WELCOME: &[u8] =
-        b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16server_version\016\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x01Z\0\0\0\x05I";
+        b"R\0\0\0\x08\0\0\0\0S\0\0\0\x16server_version\x0016\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x01Z\0\0\0\x05I";
 
     const PASSWORD: &str = "correct\thorse";
 
