@@ -143,7 +143,9 @@ impl Conversation {
                 let mut at = 0;
                 while let Some(found) = bytes[at..].windows(word.len()).position(|it| it == word) {
                     at += found;
-                    bytes[at..at + word.len()].copy_from_slice(other);
+                    let end = at + word.len();
+                    bytes[at..end].copy_from_slice(other);
+                    at = end;
                 }
             }
             Request {
