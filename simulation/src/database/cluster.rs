@@ -12,7 +12,7 @@ use std::time::Duration;
 use rlock::lock::instant::Instant;
 
 use super::rows::{Row, Rows};
-use super::server::{Server, State, end_of, holder};
+use super::server::{Server, State, believer, end_of};
 use crate::kernel::{Event, Kernel};
 use crate::network::{self, Packet, SocketId, Way};
 use crate::node::WallClock;
@@ -274,11 +274,11 @@ impl Database {
         let now = kernel.now;
         let primary = &self.servers[self.primary];
         for row in before.values() {
-            let Some(token) = holder(row) else { continue };
+            let Some(token) = believer(row) else { continue };
             let until = end_of(row, clock, now);
             let kept = primary.visible.get(&row.name);
             let is_kept = |kept: &Row| {
-                holder(kept) == Some(token) && end_of(kept, primary.clock, now) >= until
+                believer(kept) == Some(token) && end_of(kept, primary.clock, now) >= until
             };
             if !kept.is_some_and(is_kept) {
                 kernel.witness.lapses(token, until);
@@ -292,7 +292,7 @@ impl Database {
         self.stale += u64::from(number != self.primary);
         let clock = self.servers[number].clock;
         for row in rows.values() {
-            let Some(token) = holder(row) else { continue };
+            let Some(token) = believer(row) else { continue };
             let until = end_of(row, clock, kernel.now);
             if number == self.primary {
                 kernel.witness.keeps(token, until);

@@ -188,6 +188,12 @@ pub(super) fn holder(row: &Row) -> Option<&str> {
     row.by.strip_prefix("rlock held ")?.split(' ').next()
 }
 
+/// Returns the token of a row whose holder may believe in it: it is held, or broken.
+pub(super) fn believer(row: &Row) -> Option<&str> {
+    let of = |state| row.by.strip_prefix(state)?.split(' ').next();
+    of("rlock held ").or_else(|| of("rlock dead "))
+}
+
 /// Returns the true time at which a row ends by this clock.
 pub(super) fn end_of(row: &Row, clock: WallClock, now: Instant) -> Instant {
     let left = row.until.saturating_sub(clock.at(now).0);

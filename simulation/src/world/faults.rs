@@ -362,6 +362,12 @@ impl World<'_> {
         let Some(database) = &mut self.database else {
             return false;
         };
+        // A lock that is parked has no drift, and the witness allows for the rate alone.
+        let remains = self.scenario.settings.remains;
+        let parks = !remains.hold_at_least.is_zero() || !remains.lock_delay.is_zero();
+        if parks && matches!(trouble, Trouble::SetClock(1..)) {
+            return false;
+        }
         let Some(server) = database.strike(trouble, kernel) else {
             return false;
         };
