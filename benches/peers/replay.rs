@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use redis::{Parser, Value};
+use redis::{Parser, PushKind, Value};
 
 use testkit::Server;
 
@@ -206,9 +206,19 @@ impl Client {
         Ok(self.stream.write_all(&request.bytes)?)
     }
 
-    /// Returns the answers to a request that was sent.
+    /// Returns the answers to a request that was sent. What the server says unasked is left out.
     pub(crate) fn answers(&mut self, request: &Request) -> Result<Vec<Value>> {
-        (0..request.commands).map(|_| self.next()).collect()
+        let mut answers = Vec::with_capacity(request.commands);
+        while answers.len() < request.commands {
+            match self.next()? {
+                Value::Push {
+                    kind: PushKind::Message,
+                    ..
+                } => {}
+                answer => answers.push(answer),
+            }
+        }
+        Ok(answers)
     }
 
     /// Returns what the server says next.
