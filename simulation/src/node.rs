@@ -39,12 +39,28 @@ impl WallClock {
     }
 }
 
+/// Whether a server's process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+pub enum State {
+    /// It runs.
     Up,
     /// SIGSTOP: the kernel still takes connections and bytes.
     Stopped,
+    /// It has ended.
     Down,
+}
+
+impl State {
+    /// Answers a request for a connection, as the kernel of the server's machine does.
+    pub fn answer(self, kernel: &mut Kernel, socket: SocketId, packet: &Packet) {
+        if *packet == Packet::Open {
+            let answer = match self {
+                Self::Down => Packet::Reset,
+                Self::Up | Self::Stopped => Packet::Open,
+            };
+            network::send(kernel, socket, Way::Down, answer);
+        }
+    }
 }
 
 /// The key of the newest waiter with `--supersede`, where all clients want one lock.
@@ -125,24 +141,11 @@ impl Node {
 
     /// Takes a packet from the network.
     pub fn take(&mut self, kernel: &mut Kernel, socket: SocketId, packet: Packet) {
+        self.state.answer(kernel, socket, &packet);
         match self.state {
-            State::Down => {
-                if packet == Packet::Open {
-                    network::send(kernel, socket, Way::Down, Packet::Reset);
-                }
-            }
-            State::Stopped => {
-                if packet == Packet::Open {
-                    network::send(kernel, socket, Way::Down, Packet::Open);
-                }
-                self.inbox.push((socket, packet));
-            }
-            State::Up => {
-                if packet == Packet::Open {
-                    network::send(kernel, socket, Way::Down, Packet::Open);
-                }
-                self.serve(kernel, socket, packet);
-            }
+            State::Down => {}
+            State::Stopped => self.inbox.push((socket, packet)),
+            State::Up => self.serve(kernel, socket, packet),
         }
     }
 

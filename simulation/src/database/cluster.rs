@@ -12,10 +12,10 @@ use std::time::Duration;
 use rlock::lock::instant::Instant;
 
 use super::rows::{Row, Rows};
-use super::server::{Server, State, believer, end_of};
+use super::server::{Server, believer, end_of};
 use crate::kernel::{Event, Kernel};
-use crate::network::{self, Packet, SocketId, Way};
-use crate::node::WallClock;
+use crate::network::{Packet, SocketId};
+use crate::node::{State, WallClock};
 
 /// A transaction: its server, its session and its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,14 +152,7 @@ impl Database {
     pub fn take(&mut self, kernel: &mut Kernel, socket: SocketId, packet: Packet) {
         let number = kernel.network.node(socket);
         let server = &mut self.servers[number];
-        if packet == Packet::Open {
-            let answer = if server.state == State::Down {
-                Packet::Reset
-            } else {
-                Packet::Open
-            };
-            network::send(kernel, socket, Way::Down, answer);
-        }
+        server.state.answer(kernel, socket, &packet);
         let arrived = (socket, packet, kernel.now);
         match server.state {
             State::Down => {}

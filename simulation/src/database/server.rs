@@ -11,16 +11,7 @@ use super::rows::{Answer, Context, Row, Rows};
 use super::syntax::Statement;
 use crate::kernel::Kernel;
 use crate::network::{self, Packet, SocketId, Way};
-use crate::node::WallClock;
-
-/// Whether a server's process runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Up,
-    /// SIGSTOP: the kernel still takes connections and bytes.
-    Stopped,
-    Down,
-}
+use crate::node::{State, WallClock};
 
 /// The work of a session on one message, which is one transaction.
 #[derive(Debug)]

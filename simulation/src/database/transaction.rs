@@ -13,11 +13,12 @@ use std::time::Duration;
 use super::cluster::{Database, Step, WorkId};
 use super::connection::{self, Message, answered};
 use super::rows::{Answer, Context, Effect, Row, Rows, execute, line_call};
-use super::server::{Phase, Session, State, Work, holder};
+use super::server::{Phase, Session, Work, holder};
 use super::syntax::{Statement, statements};
 use super::value::{SqlError, Value};
 use crate::kernel::{Event, Kernel};
 use crate::network::{self, Packet, SocketId, Way};
+use crate::node::State;
 use crate::witness::Violation;
 
 /// Longest time from a message to its first statement.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cluster::{Database, Step};
-use super::server::State;
 use crate::kernel::{Event, Kernel};
+use crate::node::State;
 
 /// A trouble of the primary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

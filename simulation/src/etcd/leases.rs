@@ -6,9 +6,10 @@ use prost::Message;
 use rlock::store::etcd::rpc::{LeaseResponse, ResponseHeader};
 
 use super::cluster::{EtcdCluster, Step, id_of, lasts};
-use super::member::{CallId, State};
+use super::member::CallId;
 use super::store::Command;
 use crate::kernel::{Event, Kernel};
+use crate::node::State;
 
 /// Interval at which a leader looks for leases that are over.
 pub(super) const EXPIRES_EACH: Duration = Duration::from_millis(500);

@@ -8,15 +8,7 @@ use super::connection::Connection;
 use super::store::{Command, Refusal, Reply};
 use crate::kernel::Kernel;
 use crate::network::{self, Packet, SocketId, Way};
-
-/// Whether a member's process runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Up,
-    /// SIGSTOP: the kernel still takes connections and bytes.
-    Stopped,
-    Down,
-}
+use crate::node::State;
 
 /// A call of a client at this member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -10,10 +10,11 @@ use rlock::store::etcd::rpc::{
 
 use super::cluster::{EtcdCluster, Proposal, Step, id_of, lasts};
 use super::connection::{Call, Connection};
-use super::member::{CallId, Held, State, Term, Watch};
+use super::member::{CallId, Held, Term, Watch};
 use super::store::{Command, Refusal};
 use crate::kernel::{Event, Kernel};
-use crate::network::{self, Packet, SocketId, Way};
+use crate::network::{Packet, SocketId};
+use crate::node::State;
 
 /// Longest time from a proposal to its commit, and from a read to its answer.
 pub(super) const COMMIT: Duration = Duration::from_millis(3);
@@ -31,14 +32,7 @@ impl EtcdCluster {
     pub fn take(&mut self, kernel: &mut Kernel, socket: SocketId, packet: Packet) {
         let number = kernel.network.node(socket);
         let member = &mut self.members[number];
-        if packet == Packet::Open {
-            let answer = if member.state == State::Down {
-                Packet::Reset
-            } else {
-                Packet::Open
-            };
-            network::send(kernel, socket, Way::Down, answer);
-        }
+        member.state.answer(kernel, socket, &packet);
         match member.state {
             State::Down => {}
             State::Stopped => member.inbox.push((socket, packet)),

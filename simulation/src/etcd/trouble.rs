@@ -1,9 +1,9 @@
 //! Troubles of a cluster, and their ends.
 
 use super::cluster::EtcdCluster;
-use super::member::State;
 use crate::kernel::Kernel;
 use crate::network::Packet;
+use crate::node::State;
 
 /// A trouble of the cluster. Members are counted from the one that leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,13 +16,13 @@ use rlock::lock::instant::Instant;
 
 use super::frames;
 use super::server::{
-    Asker, Entry, Follower, Following, Input, Leading, Message, Origin, Role, Server, State, Wish,
+    Asker, Entry, Follower, Following, Input, Leading, Message, Origin, Role, Server, Wish,
 };
 use super::sessions::{SESSION_MOVED, Tracker};
 use super::tree::{Answer, Command, Part, Transaction, Tree};
 use crate::kernel::{Event, Kernel};
 use crate::network::{Packet, SocketId};
-use crate::node::WallClock;
+use crate::node::{State, WallClock};
 use rlock::store::zookeeper::jute::Request;
 
 /// Longest time of a message between two servers, but for what a disk takes.

@@ -4,27 +4,19 @@ use rlock::store::zookeeper::jute::Request;
 
 use super::ensemble::Ensemble;
 use super::frames::{self, Connect};
-use super::server::{
-    Asked, Connection, Input, Message, Origin, Reply, Role, Server, Stage, State, Wish,
-};
+use super::server::{Asked, Connection, Input, Message, Origin, Reply, Role, Server, Stage, Wish};
 use super::sessions::SESSION_MOVED;
 use super::tree::{Answer, Command};
 use crate::kernel::Kernel;
-use crate::network::{self, Packet, SocketId, Way};
+use crate::network::{Packet, SocketId};
+use crate::node::State;
 
 impl Ensemble {
     /// Takes a packet from the network.
     pub fn take(&mut self, kernel: &mut Kernel, socket: SocketId, packet: Packet) {
         let number = kernel.network.node(socket);
         let server = &mut self.servers[number];
-        if packet == Packet::Open {
-            let answer = if server.state == State::Down {
-                Packet::Reset
-            } else {
-                Packet::Open
-            };
-            network::send(kernel, socket, Way::Down, answer);
-        }
+        server.state.answer(kernel, socket, &packet);
         match server.state {
             State::Down => {}
             State::Stopped => server.inbox.push(Input::Packet(socket, packet)),

@@ -13,16 +13,7 @@ use super::sessions::Tracker;
 use super::tree::{Answer, Transaction};
 use crate::kernel::{BEGIN, Kernel};
 use crate::network::{self, Packet, SocketId, Way};
-use crate::node::WallClock;
-
-/// Whether a server's process runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Up,
-    /// SIGSTOP: the kernel still takes connections and bytes.
-    Stopped,
-    Down,
-}
+use crate::node::{State, WallClock};
 
 /// The request of a client at a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,10 +5,11 @@ use std::time::Duration;
 use rlock::store::zookeeper::jute::{ANY_VERSION, Operation};
 
 use super::ensemble::Ensemble;
-use super::server::{Asker, Input, Role, State};
+use super::server::{Asker, Input, Role};
 use super::tree::Command;
 use crate::kernel::Kernel;
 use crate::network::Packet;
+use crate::node::State;
 
 /// A trouble of the ensemble. Servers are counted from the one that leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
