@@ -307,9 +307,7 @@ impl Faults {
         } else {
             Target::Client(random.below(8))
         };
-        let of_redis =
-            !matches!(self.kind, Kind::Etcd | Kind::ZooKeeper) && !self.kind.is_database();
-        let servers = u32::from(of_redis);
+        let servers = u32::from(self.kind.is_redis());
         match random.weighted(&[
             (3 * servers, 0),
             (5 * servers, 1),

@@ -115,6 +115,16 @@ impl Kind {
         matches!(self, Self::Sql | Self::Asynchronous)
     }
 
+    /// Whether the store is Redis.
+    pub fn is_redis(self) -> bool {
+        !matches!(self, Self::Etcd | Self::ZooKeeper) && !self.is_database()
+    }
+
+    /// Whether clients find out which of several servers to ask, and another one may take over.
+    fn finds_servers(self) -> bool {
+        !self.is_redis() || matches!(self, Self::Sentinel | Self::Cluster | Self::Copies)
+    }
+
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         Self::ALL
@@ -296,8 +306,8 @@ impl Scenario {
         let ttl = settings.schedule.ttl();
         let hosts = 2 + random.below(4);
         let skew = match kind {
-            Kind::Clocks | Kind::Forgetful | Kind::Etcd | Kind::ZooKeeper => 2_000,
-            _ if kind.is_database() => 2_000,
+            Kind::Clocks | Kind::Forgetful => 2_000,
+            _ if !kind.is_redis() => 2_000,
             _ if twists.clocks_apart => 4_000,
             _ => 0,
         };
@@ -424,9 +434,8 @@ fn settings(kind: Kind, nodes: usize, leaves: Leaves, random: &mut Random) -> Se
     let schedule = schedule.outlasted(remains);
     let guard = match kind {
         Kind::One | Kind::Calm => RestartGuard::Auto,
-        Kind::Copies | Kind::Etcd | Kind::ZooKeeper | Kind::Sql | Kind::Asynchronous => {
-            RestartGuard::Off
-        }
+        Kind::Copies => RestartGuard::Off,
+        _ if !kind.is_redis() => RestartGuard::Off,
         _ => RestartGuard::For(
             schedule.remembered() + ms(random.weighted(&[(1, 0), (1, 999), (1, 500)])),
         ),
@@ -492,20 +501,7 @@ fn nature(kind: Kind, random: &mut Random) -> Option<Nature> {
 
 fn latency(kind: Kind, schedule: Schedule, random: &mut Random) -> Latency {
     // Each request takes several exchanges where servers are found out.
-    let slow = if matches!(
-        kind,
-        Kind::Sentinel
-            | Kind::Cluster
-            | Kind::Copies
-            | Kind::Etcd
-            | Kind::ZooKeeper
-            | Kind::Sql
-            | Kind::Asynchronous
-    ) {
-        5_000
-    } else {
-        15_000
-    };
+    let slow = if kind.finds_servers() { 5_000 } else { 15_000 };
     let most = Duration::from_micros(random.weighted(&[(2, 300), (2, 2_000), (1, slow)]));
     let spikes = if matches!(
         kind,
@@ -601,16 +597,7 @@ fn round(kind: Kind, ttl: Duration, random: &mut Random) -> Round {
         }),
         _ => {
             // Long enough for another server to take over and to grant the lock, where one may.
-            let long = if matches!(
-                kind,
-                Kind::Sentinel
-                    | Kind::Cluster
-                    | Kind::Copies
-                    | Kind::Etcd
-                    | Kind::ZooKeeper
-                    | Kind::Sql
-                    | Kind::Asynchronous
-            ) {
+            let long = if kind.finds_servers() {
                 ttl * 6
             } else {
                 ttl * 2
