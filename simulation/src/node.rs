@@ -37,6 +37,13 @@ impl WallClock {
         let passed = micros(now.since(BEGIN));
         WallMicros(micros(UNIX_BEGIN) + passed + passed * self.rate / 1_000_000 + self.ahead)
     }
+
+    /// Returns how fast it goes.
+    pub fn speed(self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "some thousand")]
+        let rate = self.rate as f64;
+        1.0 + rate / 1e6
+    }
 }
 
 /// Whether a server's process runs.

@@ -17,6 +17,7 @@ use super::member::{CallId, Ends, Member, Term};
 use super::requests::{COMMIT, NO_LEADER};
 use super::store::{Command, Store};
 use crate::kernel::{Event, Kernel};
+use crate::node::WallClock;
 
 /// Something that the cluster does at its time.
 #[derive(Clone, Debug)]
@@ -61,13 +62,13 @@ pub struct EtcdCluster {
 }
 
 impl EtcdCluster {
-    /// A cluster whose first member leads. `rates`: of the members' clocks, in parts per million.
-    pub fn new(rates: &[i64], election: Duration, kernel: &mut Kernel) -> Self {
+    /// A cluster whose first member leads. `clocks`: of the members.
+    pub fn new(clocks: &[WallClock], election: Duration, kernel: &mut Kernel) -> Self {
         // Leases last one and a half election timeouts at least (server/etcdserver/server.go).
         let shortest = election.as_millis() * 3 / 2;
         let shortest = i64::try_from(shortest.div_ceil(1000)).unwrap_or(1);
         let mut cluster = Self {
-            members: rates.iter().map(|rate| Member::new(*rate)).collect(),
+            members: clocks.iter().map(|clock| Member::new(*clock)).collect(),
             store: Store::new(shortest),
             leader: None,
             term: 1,
@@ -165,9 +166,9 @@ impl EtcdCluster {
     fn leads(&mut self, number: usize, kernel: &mut Kernel) {
         self.leader = Some(number);
         let (now, longer) = (kernel.now, self.election);
-        let rate = self.members[number].rate;
+        let clock = self.members[number].clock;
         let term = |ttl| Term {
-            end: now + lasts(ttl, rate) + longer,
+            end: now + lasts(ttl, clock) + longer,
             ttl,
         };
         let leases = self.store.leases().iter();
@@ -279,9 +280,8 @@ pub(super) fn id_of(number: usize) -> u64 {
     number as u64 + 1
 }
 
-/// Returns the time that so many seconds take by a clock of this rate.
-pub(super) fn lasts(seconds: i64, rate: i64) -> Duration {
+/// Returns the time that so many seconds take by this clock.
+pub(super) fn lasts(seconds: i64, clock: WallClock) -> Duration {
     let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    #[allow(clippy::cast_precision_loss, reason = "some thousand")]
-    seconds.div_f64(1.0 + rate as f64 / 1e6)
+    seconds.div_f64(clock.speed())
 }

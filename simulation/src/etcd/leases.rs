@@ -47,7 +47,7 @@ impl EtcdCluster {
             }
             // A leader that was replaced has not heard of its end.
             Some(known) => {
-                known.end = now + lasts(known.ttl, there.rate);
+                known.end = now + lasts(known.ttl, there.clock);
                 known.ttl
             }
         };

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::store::{Command, Refusal, Reply};
 use crate::kernel::Kernel;
 use crate::network::{self, Packet, SocketId, Way};
-use crate::node::State;
+use crate::node::{State, WallClock};
 
 /// A call of a client at this member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -52,8 +52,7 @@ pub(super) struct Member {
     pub(super) is_stalled: bool,
     /// The part of the network that it is in.
     pub(super) part: usize,
-    /// Parts per million by which its clock is too fast.
-    pub(super) rate: i64,
+    pub(super) clock: WallClock,
     /// The leader that it knows, and the term.
     pub(super) leader: Option<usize>,
     pub(super) term: u64,
@@ -73,12 +72,12 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(rate: i64) -> Self {
+    pub(super) fn new(clock: WallClock) -> Self {
         Self {
             state: State::Up,
             is_stalled: false,
             part: 0,
-            rate,
+            clock,
             leader: None,
             term: 0,
             ends: Ends::new(),

@@ -208,7 +208,7 @@ impl EtcdCluster {
             match command {
                 Command::Grant(grant) if result.is_ok() => {
                     let ttl = self.store.leases()[&grant.id].ttl;
-                    let end = now + lasts(ttl, there.rate);
+                    let end = now + lasts(ttl, there.clock);
                     there.ends.insert(grant.id, Term { end, ttl });
                 }
                 Command::Revoke(lease) => {

@@ -473,9 +473,8 @@ fn etcd_of(scenario: &Scenario) -> Option<EtcdCluster> {
     let Deployment::Etcd { election, .. } = scenario.settings.deployment else {
         return None;
     };
-    let rates: Vec<i64> = scenario.clocks.iter().map(|clock| clock.rate).collect();
     Some(kernel::with(|kernel| {
-        EtcdCluster::new(&rates, election, kernel)
+        EtcdCluster::new(&scenario.clocks, election, kernel)
     }))
 }
 

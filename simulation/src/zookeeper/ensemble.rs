@@ -200,7 +200,7 @@ impl Ensemble {
         let passed = time.as_nanos() % half.as_nanos();
         let passed = Duration::from_nanos(u64::try_from(passed).unwrap_or(0));
         let left = half.saturating_sub(passed);
-        let left = left.div_f64(server.speed()) + Duration::from_nanos(1);
+        let left = left.div_f64(server.clock.speed()) + Duration::from_nanos(1);
         kernel.after(left, Event::ZooKeeper(Step::Tick(number)));
     }
 
@@ -210,7 +210,7 @@ impl Ensemble {
         let time = self.servers[number].time(now);
         let halves = time.as_nanos() / (self.tick / 2).as_nanos();
         let is_whole = halves.is_multiple_of(2);
-        let speed = self.servers[number].speed();
+        let speed = self.servers[number].clock.speed();
         let leading = match &mut self.servers[number].role {
             Role::Looking => return,
             Role::Following(following) => {

@@ -227,14 +227,7 @@ impl Server {
 
     /// The time by its clock that cannot be set.
     pub(super) fn time(&self, now: Instant) -> Duration {
-        now.since(BEGIN).mul_f64(self.speed())
-    }
-
-    /// Returns how fast its clock goes.
-    pub(super) fn speed(&self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "some thousand")]
-        let rate = self.clock.rate as f64;
-        1.0 + rate / 1e6
+        now.since(BEGIN).mul_f64(self.clock.speed())
     }
 
     pub(super) fn leading(&mut self) -> Option<&mut Leading> {
