@@ -475,20 +475,16 @@ impl Faults {
         ]);
         let longest = random.weighted(&[(1, self.ttl / 10), (1, self.ttl)]);
         let after = random.time(Duration::ZERO, longest);
-        // The drift allows for so much forward. Back it costs time only.
-        let within = i64::try_from(self.ttl.as_micros() / 200).unwrap_or(0);
-        let (back, forward) = match self.kind {
-            Kind::Asynchronous => (2_000_000, 2_000_000),
-            _ => (2_000_000, within),
-        };
-        let size = |most: i64, random: &mut Random| {
-            i64::try_from(random.between(1, u64::try_from(most).unwrap_or(1))).unwrap_or(1)
-        };
-        let micros = if random.chance(0.5) {
-            size(forward, random)
+        let is_forward = random.chance(0.5);
+        // Back it costs time only.
+        let most = if is_forward && self.kind != Kind::Asynchronous {
+            database::within(self.ttl)
         } else {
-            -size(back, random)
+            Duration::from_secs(2)
         };
+        let size = random.between(1, u64::try_from(most.as_micros()).unwrap_or(1));
+        let size = i64::try_from(size).unwrap_or(1);
+        let micros = if is_forward { size } else { -size };
         // Clocks that are apart may not be set too.
         let (switches, sets) = if has_standby { (6, 0) } else { (0, 3) };
         let trouble = random.weighted(&[

@@ -23,7 +23,7 @@ use rlock::store::redis::Copies;
 use crate::client::Settings;
 use crate::client::acquire::Steps;
 use crate::command::{AtTerm, Behaviour};
-use crate::database::Nature;
+use crate::database::{self, Nature};
 use crate::deployment::Deployment;
 use crate::fault::{Fault, Faults};
 use crate::network::Latency;
@@ -338,7 +338,7 @@ impl Scenario {
             // leaves beside the time that a kill takes here.
             // `acquire` has no K: of a database they agree within what the drift leaves.
             let apart = match kind {
-                Kind::Sql => ttl.mul_f64(0.0025),
+                Kind::Sql => database::within(ttl) / 2,
                 _ => settings.schedule.margin().mul_f64(0.1),
             };
             let apart = apart.as_micros();

@@ -20,4 +20,4 @@ pub mod value;
 
 pub use cluster::{Database, Nature, Step};
 pub use transaction::greeted;
-pub use trouble::{Takeover, Trouble};
+pub use trouble::{Takeover, Trouble, within};

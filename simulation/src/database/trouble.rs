@@ -39,8 +39,10 @@ pub enum Takeover {
 /// Longest time for which a primary that was replaced goes on.
 const STALE: Duration = Duration::from_secs(11);
 
-/// Part of the TTL by which a clock may be set forward: the drift allows for that.
-const WITHIN: f64 = 0.005;
+/// Returns the time by which a clock may be set forward: the drift allows for that.
+pub fn within(ttl: Duration) -> Duration {
+    ttl / 200
+}
 
 impl Database {
     /// Lets a trouble hit. Returns the server that it has hit.
@@ -127,7 +129,7 @@ impl Database {
     fn set_clock(&mut self, micros: i64, kernel: &mut Kernel) -> bool {
         let now = kernel.now;
         let span = Duration::from_micros(micros.unsigned_abs());
-        let is_within = span <= self.ttl.mul_f64(WITHIN);
+        let is_within = span <= within(self.ttl);
         let last = self.set_forward.filter(|_| is_within && micros > 0);
         if last.is_some_and(|last| now.since(last) < self.ttl * 2) {
             return false;
