@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::sql::{HOLD, TTL, Transaction, end, job, wait_for_waiters};
+use crate::sql::{HOLD, ShedLocked as _, TTL, Transaction, end, job, wait_for_waiters};
 use crate::support::{Database, MariaDb, eventually, rlock, signal};
 
 /// The server runs what is in its socket, though its clients are gone: a request for the lock, and
@@ -78,10 +78,6 @@ fn wait_for_breaks(server: &MariaDb) {
     eventually("it is broken", || server.sql(dead) == "1");
 }
 
-/// Tells how many requests wait for a row. (`innodb_trx` is a copy, which is not renewed while a client
-/// reads it more often than each 0.1 s.)
-const LOCK_WAITS: &str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'";
-
 /// Its time is looked at when the row is there, and not when the statement began.
 #[test]
 fn a_request_that_waits_for_the_row_until_its_deadline_grants_nothing() {
@@ -94,7 +90,9 @@ fn a_request_that_waits_for_the_row_until_its_deadline_grants_nothing() {
         .args(["--ttl", "1m", "--node-timeout", "300ms"])
         .args(["--", "true"])
         .spawn();
-    eventually("it waits for the row", || server.sql(LOCK_WAITS) != "0");
+    eventually("it waits for the row", || {
+        server.sql(MariaDb::WAITING) != "0"
+    });
     signal(late.pid(), Signal::SIGKILL);
     let seen = Instant::now();
     eventually("its deadline is over", || {
@@ -102,7 +100,9 @@ fn a_request_that_waits_for_the_row_until_its_deadline_grants_nothing() {
     });
     let before = server.sql("SELECT locked_at FROM shedlock WHERE name = 'job'");
     blocking.end();
-    eventually("nothing waits any more", || server.sql(LOCK_WAITS) == "0");
+    eventually("nothing waits any more", || {
+        server.sql(MariaDb::WAITING) == "0"
+    });
     let after = server.sql("SELECT locked_at FROM shedlock WHERE name = 'job'");
     assert_eq!((server.holder("job"), after), (None, before));
     let _ = late.finish();
@@ -255,7 +255,7 @@ fn a_deadlock_costs_the_record_and_not_the_release() {
     let skipped = "SELECT COUNT(*) FROM (SELECT 1 FROM shedlock WHERE name = 'rlock last job' FOR UPDATE SKIP LOCKED) AS free";
     eventually("the row is locked", || server.sql(skipped) == "0");
     drop(held.stdin.take());
-    eventually("the release waits", || server.sql(LOCK_WAITS) == "1");
+    eventually("the release waits", || server.sql(MariaDb::WAITING) == "1");
     tell("UPDATE shedlock SET locked_by = locked_by WHERE name = 'job'; COMMIT;");
     drop(input);
     assert!(blocking.wait().expect("its end").success());
