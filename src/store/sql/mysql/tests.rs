@@ -4,18 +4,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
-use uuid::Uuid;
 
 use super::super::SqlStore;
 use super::packet::{packet, read};
 use super::*;
 use crate::clock;
-use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
-use crate::lock::mode::Mode;
-use crate::lock::queue::{Ticket, Waiter};
+use crate::lock::queue::Waiter;
 use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
 use crate::lock::token::Token;
 use crate::store::address::Address;
@@ -280,30 +277,7 @@ fn term() -> Term {
 }
 
 fn claim(waits: bool) -> Claim {
-    let waiter = Waiter {
-        id: Uuid::nil(),
-        host: "web1".to_owned(),
-        pid: 1,
-        since: 1,
-        mode: Mode::Exclusive,
-        user: "deploy".to_owned(),
-        note: None,
-    };
-    Claim {
-        token: Token::fresh(),
-        details: Details::default(),
-        fence_hint: 1,
-        term: term(),
-        guarded: None,
-        ticket: waits.then_some(Ticket {
-            waiter,
-            number: 1,
-            supersedes: None,
-        }),
-        index: 0,
-        is_exact: false,
-        outer: Vec::new(),
-    }
+    Claim::example(term(), waits.then(|| Waiter::example(1)))
 }
 
 fn release(token: Token) -> Release {
