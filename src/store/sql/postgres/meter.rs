@@ -41,9 +41,8 @@ const PARAMETER: u8 = b'S';
 /// A row, whose cells are counted by its first two bytes (`DataRow`).
 const ROW: u8 = b'D';
 
-/// Bytes of a message's type and length, and those with the count of a row's cells.
+/// Bytes of a message's type and length.
 const HEADER: usize = 5;
-const HEADER_OF_ROW: usize = 7;
 
 /// Authentication, and the kind of it that wants the password as it is.
 const AUTHENTICATION: u8 = b'R';
@@ -78,8 +77,8 @@ pub(super) struct Meter {
     told: Arc<Told>,
     /// Whether the password may be sent as it is.
     is_private: bool,
-    /// The messages of the beginning, as far as they were read; `None` when that is over.
-    beginning: Option<Vec<u8>>,
+    /// Whether the server is not ready yet.
+    is_beginning: bool,
     received: u64,
     /// The part of a message that was read and is looked at, and the number of its bytes that are not.
     message: Vec<u8>,
@@ -98,7 +97,7 @@ impl Meter {
             stream,
             told: Arc::clone(&told),
             is_private,
-            beginning: Some(Vec::new()),
+            is_beginning: true,
             received: 0,
             message: Vec::new(),
             skipped: 0,
@@ -108,37 +107,6 @@ impl Meter {
         (meter, told)
     }
 
-    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.charge(bytes.len() as u64)?;
-        self.count(bytes)?;
-        let Some(beginning) = &mut self.beginning else {
-            return Ok(());
-        };
-        beginning.extend(bytes);
-        if beginning.len() > MOST_AT_FIRST {
-            return Err(io::Error::other("its greeting is too long"));
-        }
-        let mut at = 0;
-        while let Some((kind, body, next)) = message(&beginning[at..]) {
-            match (kind, number(body)) {
-                (AUTHENTICATION, Some(CLEAR_TEXT)) if !self.is_private => {
-                    return Err(io::Error::other(CLEAR));
-                }
-                (KEY_DATA, Some(process)) => self.told.process.store(process, Ordering::Relaxed),
-                (READY, _) => {
-                    self.beginning = None;
-                    return Ok(());
-                }
-                _ => {}
-            }
-            at += next;
-        }
-        beginning.drain(..at);
-        Ok(())
-    }
-}
-
-impl Meter {
     fn charge(&mut self, cost: u64) -> io::Result<()> {
         self.received += cost;
         if self.received > MOST_RECEIVED {
@@ -147,20 +115,21 @@ impl Meter {
         Ok(())
     }
 
-    /// Charges the messages that begin in `bytes`.
-    fn count(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Reads what the server sent next.
+    fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.charge(bytes.len() as u64)?;
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());
             self.skipped -= skipped;
             bytes = &bytes[skipped..];
-            let (wanted, _) = extent(&self.message)?;
+            let (wanted, _) = self.extent()?;
             let missing = (wanted - self.message.len()).min(bytes.len());
             let (taken, rest) = bytes.split_at(missing);
             self.message.extend(taken);
             bytes = rest;
-            let (wanted, length) = extent(&self.message)?;
+            let (wanted, length) = self.extent()?;
             if self.message.len() == wanted {
-                self.weigh()?;
+                self.heard()?;
                 self.message.clear();
                 self.skipped = length - wanted;
             }
@@ -168,14 +137,42 @@ impl Meter {
         Ok(())
     }
 
-    /// Charges the message.
-    fn weigh(&mut self) -> io::Result<()> {
-        self.charge(PER_MESSAGE)?;
-        match *self.message {
-            [ROW, _, _, _, _, high, low] => {
-                self.charge(PER_CELL * u64::from(u16::from_be_bytes([high, low])))
+    /// Returns how much of the message is looked at, and its length, as far as its beginning tells.
+    fn extent(&self) -> io::Result<(usize, usize)> {
+        let [kind, length @ ..] = &self.message[..] else {
+            return Ok((HEADER, HEADER));
+        };
+        let Some(length) = number(length) else {
+            return Ok((HEADER, HEADER));
+        };
+        let length = usize::try_from(length).unwrap_or_default() + 1;
+        if length < HEADER {
+            return Err(io::Error::other("a message of it has no length"));
+        }
+        if self.is_beginning && length > MOST_AT_FIRST {
+            return Err(io::Error::other("its greeting is too long"));
+        }
+        let wanted = match *kind {
+            PARAMETER if length > MOST_OF_PARAMETER => {
+                return Err(io::Error::other("it tells too long a parameter"));
             }
-            [PARAMETER, _, _, _, _, ref body @ ..] => {
+            PARAMETER => length,
+            ROW => length.min(HEADER + 2),
+            AUTHENTICATION | KEY_DATA => length.min(HEADER + 4),
+            _ => HEADER,
+        };
+        Ok((wanted, length))
+    }
+
+    /// Charges the message, and reads it.
+    fn heard(&mut self) -> io::Result<()> {
+        self.charge(PER_MESSAGE)?;
+        let (kind, body) = (self.message[0], &self.message[HEADER..]);
+        match (kind, body) {
+            (ROW, [high, low]) => {
+                self.charge(PER_CELL * u64::from(u16::from_be_bytes([*high, *low])))?;
+            }
+            (PARAMETER, _) => {
                 let name = body.split(|byte| *byte == 0).next().unwrap_or_default();
                 if !self.parameters.contains(name) {
                     self.parameters.insert(name.to_vec());
@@ -183,44 +180,23 @@ impl Meter {
                 if self.parameters.len() > MOST_PARAMETERS {
                     return Err(io::Error::other("it tells too many parameters"));
                 }
-                Ok(())
             }
-            _ => Ok(()),
+            _ if self.is_beginning => match (kind, number(body)) {
+                (AUTHENTICATION, Some(CLEAR_TEXT)) if !self.is_private => {
+                    return Err(io::Error::other(CLEAR));
+                }
+                (KEY_DATA, Some(process)) => self.told.process.store(process, Ordering::Relaxed),
+                (READY, _) => self.is_beginning = false,
+                _ => {}
+            },
+            _ => {}
         }
+        Ok(())
     }
-}
-
-/// Returns how much of a message is looked at, and its length, as far as `begin` tells.
-fn extent(begin: &[u8]) -> io::Result<(usize, usize)> {
-    let [kind, length @ ..] = begin else {
-        return Ok((HEADER, HEADER));
-    };
-    let Some(length) = number(length) else {
-        return Ok((HEADER, HEADER));
-    };
-    let length = usize::try_from(length).unwrap_or_default() + 1;
-    let wanted = match *kind {
-        PARAMETER if length <= MOST_OF_PARAMETER => length,
-        ROW => length.min(HEADER_OF_ROW),
-        PARAMETER => return Err(io::Error::other("it tells too long a parameter")),
-        _ => HEADER,
-    };
-    if length < HEADER {
-        return Err(io::Error::other("a message of it has no length"));
-    }
-    Ok((wanted, length))
 }
 
 /// Why the password is not sent.
 pub(super) const CLEAR: &str = "it asks for the password itself, over a connection without TLS";
-
-/// Returns the kind of the first message, what it says, and its length.
-fn message(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
-    let kind = *bytes.first()?;
-    let length = usize::try_from(number(bytes.get(1..)?)?).ok()?;
-    let body = bytes.get(5..1 + length)?;
-    Some((kind, body, 1 + length))
-}
 
 /// Returns the number at the beginning.
 fn number(bytes: &[u8]) -> Option<i32> {
@@ -305,9 +281,19 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_the_beginning_is_short() {
+        let long = told(b'N', &vec![b'x'; MOST_AT_FIRST]);
+        for is_beginning in [true, false] {
+            let (mut meter, _) = meter(false);
+            meter.is_beginning = is_beginning;
+            assert_eq!(meter.read(&long).is_err(), is_beginning);
+        }
+    }
+
+    #[test]
     fn a_server_that_talks_without_end_is_left() {
         let (mut meter, _) = meter(false);
-        meter.beginning = None;
+        meter.is_beginning = false;
         let talked = (0..).map(|_| meter.read(&[b'x'; 1 << 12]));
         assert_eq!(talked.take_while(Result::is_ok).count(), 2047);
         for length in [i32::MIN, -1, 0, 3] {
@@ -322,7 +308,7 @@ mod tests {
         // 1 MB and 800 KB on the wire.
         for (message, times) in [(told(b'C', b""), 200_000), (told(ROW, &nulls), 3)] {
             let (mut meter, _) = meter(false);
-            meter.beginning = None;
+            meter.is_beginning = false;
             let all = message.repeat(times);
             let (last, most) = all.split_last().unwrap();
             let read = meter.read(most).and_then(|()| meter.read(&[*last]));
@@ -334,7 +320,7 @@ mod tests {
     fn parameters_of_a_connection_are_limited_in_number_and_length_but_not_in_changes() {
         let told = |names: usize, length: usize| {
             let (mut meter, _) = meter(false);
-            meter.beginning = None;
+            meter.is_beginning = false;
             let value = "v".repeat(length);
             for step in 0..1000 {
                 meter.received = 0;
