@@ -131,8 +131,8 @@ fn note_is_cut_to(lock: &LockSettings) -> Option<usize> {
     is_cut.then_some(limit)
 }
 
-/// Returns the next signal that ends a wait: any that would be passed on to a command.
-/// Waits for a signal that ends a wait. Cancel safe.
+/// Returns the next signal that ends a wait: any that would be passed on to a command. Cancel
+/// safe.
 pub(super) async fn await_interruption(signals: &mut Signals) -> CaughtSignal {
     loop {
         let caught = signals.next().await;
