@@ -108,6 +108,12 @@ impl Term {
     pub fn renew_at(self, end: Instant) -> Instant {
         end.before(self.ttl.saturating_sub(self.drift + self.renew_every()))
     }
+
+    /// Whether a grant that ends at `end` is so young at `now` that it is not to be renewed yet. So a
+    /// waiter may become the holder with it.
+    pub fn is_young(self, end: Instant, now: Instant) -> bool {
+        now < self.renew_at(end)
+    }
 }
 
 /// A schedule that fits into its TTL.

@@ -4,7 +4,7 @@
 //! own is there, which tells whether another one stands before it. If none does, the client is told,
 //! and takes the lock with this proof. A watch may fall silent, so the waiter also looks by itself,
 //! the more often the nearer it is to its turn. Meanwhile its lease is kept alive. No decision
-//! depends on what is heard here: the client asks before it believes.
+//! depends on what a watch says: a proof comes before it is believed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -165,7 +165,7 @@ impl Lock {
         let known = self.state().place.clone();
         if let Some(place) = known.filter(|place| place.token == claim.token) {
             let proved = self.state().turn.take();
-            let proof = match proved {
+            let proof = match proved.filter(|it| it.will_do(claim.term, clock::now())) {
                 Some(proof) => Ok(proof),
                 None => self.prove_soon(&place, claim.term).await,
             };

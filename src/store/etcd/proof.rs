@@ -56,10 +56,9 @@ impl Keepalive {
         }
     }
 
-    /// Whether a waiter may take its turn with it. What is left of the lease is enough for a holder
-    /// then, which would not renew yet.
+    /// Whether a waiter may take its turn with it.
     fn will_do(&self, lease: i64, term: Term, now: Instant) -> bool {
-        self.lease == lease && self.ttl > 0 && now < self.asked + term.renew_every()
+        self.lease == lease && self.ttl > 0 && term.is_young(term.end(self.asked), now)
     }
 
     /// Returns the end of a tenure that counts from here.
@@ -90,6 +89,16 @@ pub(super) enum Proof {
     },
     /// It is not there any more.
     Gone(Revoked),
+}
+
+impl Proof {
+    /// Whether a waiter may take its turn with it. It may have been made some time ago.
+    pub(super) fn will_do(&self, term: Term, now: Instant) -> bool {
+        match self {
+            Self::Ours { until, .. } => term.is_young(*until, now),
+            Self::Gone(_) => true,
+        }
+    }
 }
 
 impl Lock {
@@ -209,6 +218,14 @@ mod tests {
         assert!(!alive(90).will_do(3, term, renews));
         assert!(!alive(90).will_do(4, term, asked), "of another lease");
         assert!(!alive(0).will_do(3, term, asked), "the lease is over");
+        let proof = Proof::Ours {
+            until: alive(90).end(term).unwrap(),
+            own: Box::new(Entry::new(KeyValue::default())),
+            ahead: None,
+            fence: None,
+        };
+        assert!(proof.will_do(term, renews.before(Duration::from_nanos(1))));
+        assert!(!proof.will_do(term, renews), "the waiter stood still");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Place {
 
     /// Returns the end of the lease if the last proof is young, so that a holder would not renew it yet.
     fn stands_until(&self, now: Instant) -> Option<Instant> {
-        (now < self.term.renew_at(self.until)).then_some(self.until)
+        self.term.is_young(self.until, now).then_some(self.until)
     }
 
     /// Returns when a waiter is to be heard of. The next one proves its place, a node timeout before
