@@ -58,24 +58,25 @@ fn a_lock_that_is_broken_as_soon_as_it_is_granted_is_given_back_and_asked_for_ag
         return;
     };
     job(&server).sh("true").code(0);
+    server.sql("CREATE TABLE broken (locked_by VARCHAR(255))");
+    server.sql(
+        "CREATE TRIGGER notes AFTER UPDATE ON shedlock FOR EACH ROW \
+         INSERT INTO broken SELECT NEW.locked_by FROM DUAL WHERE NEW.locked_by LIKE 'rlock dead %'",
+    );
     server.sql(
         "CREATE TRIGGER breaks BEFORE UPDATE ON shedlock FOR EACH ROW \
          SET NEW.locked_by = REPLACE(NEW.locked_by, 'rlock held ', 'rlock dead ')",
     );
+    let breaks = || server.sql("SELECT COUNT(*) FROM broken");
     let refused = job(&server).args(["-n"]).sh("true").code(69);
     refused.said(&["the lock was broken as soon as it was granted"]);
+    assert_eq!(breaks(), "1");
     let waiter = job(&server)
         .args(["--wait", "20s", "--", "echo", "ran"])
         .spawn();
-    wait_for_breaks(&server);
+    eventually("the waiter's lock is broken", || breaks() != "1");
     server.sql("DROP TRIGGER breaks");
     waiter.finish().code(0).printed(&["ran"]);
-}
-
-/// Waits until a lock is broken by the trigger.
-fn wait_for_breaks(server: &MariaDb) {
-    let dead = "SELECT COUNT(*) FROM shedlock WHERE locked_by LIKE 'rlock dead %'";
-    eventually("it is broken", || server.sql(dead) == "1");
 }
 
 /// Its time is looked at when the row is there, and not when the statement began.
