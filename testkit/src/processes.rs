@@ -157,7 +157,7 @@ pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     let mut registers = ptrace::getregs(pid)?;
     // musl calls the second one.
     let calls = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
-    let waits = calls.contains(&i64::try_from(registers.orig_rax)?)
+    let waits = calls.contains(&registers.orig_rax.cast_signed())
         && registers.rax.cast_signed() == -i64::from(libc::EINTR);
     if waits {
         registers.rax = (-i64::from(libc::EBADF)).cast_unsigned();
