@@ -1,7 +1,8 @@
 //! A service with sentinels: a primary, its replicas, and the sentinels that watch over them.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 use crate::processes::{self, signal};
 use crate::program::clean;
 use crate::wait::eventually_within;
-use crate::{Certificates, LIMIT, Port, Server, eventually, now};
+use crate::{Certificates, LIMIT, Port, Server, cli, eventually, now};
 
 /// Name of the service.
 const SERVICE: &str = "svc";
@@ -267,17 +268,16 @@ impl Sentinel {
         self.port.number()
     }
 
-    /// Returns what redis-cli prints for `command`.
+    /// Returns what redis-cli prints for `command`, without the last line break. It prints nothing if
+    /// the sentinel is away.
     pub fn cli(&self, command: &[&str]) -> String {
-        let mut cli = Command::new("redis-cli");
-        cli.args(["-p", &self.port().to_string()]).args(command);
+        let Ok(mut sentinel) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())) else {
+            return String::new();
+        };
         if let Some(password) = &self.password {
-            cli.env("REDISCLI_AUTH", password);
+            cli::printed(&mut sentinel, &["AUTH", password]);
         }
-        let output = cli.output().expect("redis-cli");
-        String::from_utf8_lossy(&output.stdout)
-            .trim_end()
-            .to_owned()
+        cli::printed(&mut sentinel, command)
     }
 
     /// Returns a field of what it knows about the service.
