@@ -6,11 +6,16 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::client::{Client, Outcome};
-use super::names::Names;
-use super::rpc::{LeaseKeepAliveRequest, MemberListRequest, StatusRequest, StatusResponse, single};
+use super::names::{Names, first_of};
+use super::rpc::{
+    LeaseKeepAliveRequest, MemberListRequest, PutRequest, Request, StatusRequest, StatusResponse,
+    TxnRequest, op, range, single,
+};
 use crate::clock;
+use crate::lock::key::Key;
+use crate::lock::mode::Mode;
 use crate::store::Fault;
-use crate::store::examine::{Examination, Finding, Plan, Weight, slowness};
+use crate::store::examine::{Examination, Finding, Plan, Role, Weight, slowness};
 use crate::store::net::hosts::Endpoint;
 use crate::text::{duration, escape};
 
@@ -78,11 +83,10 @@ pub(super) async fn examination(
     let trip = clock::now().since(begun);
     let listed = client.ask(MemberListRequest {}).await?.members;
     for key in &plan.keys {
-        let entry = Names::new(prefix, key).all().0;
-        if let Err(fault) = client.ask(single(&entry)).await {
-            let what = format!("the user may not read the keys of {key}: {}", fault.cause());
-            findings.push(Finding::new(Weight::Refused, what, GRANT));
-        }
+        findings.extend(of_rights(client, &Names::new(prefix, key), key, plan.role).await?);
+    }
+    let lacks_rights = !findings.is_empty();
+    for key in &plan.keys {
         if key.stored().contains('/') {
             let what = format!(
                 "{key} is a part of another lock, if that is used too: each waits for the other's holders"
@@ -119,9 +123,7 @@ pub(super) async fn examination(
             "members": members.iter().map(fields).collect::<Vec<_>>(),
             "listed": listed.len(),
         }),
-        lacks_rights: findings
-            .iter()
-            .any(|finding| finding.weight == Weight::Refused),
+        lacks_rights,
         findings,
         ..Examination::default()
     })
@@ -134,6 +136,58 @@ fn refusal<T: Default>(fault: Fault) -> Result<T, Fault> {
     if fault.is_about_names() {
         Ok(T::default())
     } else {
+/// Tells of the rights to the keys of a lock that the user lacks. Each is tried by a transaction that
+/// leaves it out: etcd checks the rights to all of one.
+async fn of_rights(
+    client: &Client,
+    names: &Names,
+    key: &Key,
+    role: Role,
+) -> Result<Vec<Finding>, Fault> {
+    let (entry, mark, newest) = (
+        names.entry(Mode::Exclusive, 0),
+        names.mark(),
+        names.newest(),
+    );
+    let one = |key: &[u8]| (escape::bytes(key), single(key));
+    let entries = (format!("the keys of {key}"), first_of(names.all()));
+    let places = [
+        (entries, entry, Weight::Refused, ""),
+        (one(&mark), mark, Weight::Warn, ": inspect and --once fail"),
+        (one(&newest), newest, Weight::Warn, ": --supersede fails"),
+    ];
+    let (places, rights) = match role {
+        Role::Job => (&places[..], 2),
+        Role::Operator => (&places[..2], 2),
+        Role::Monitor => (&places[..2], 1),
+    };
+    let mut findings = Vec::new();
+    for ((name, read), key, weight, lacks) in places {
+        let write = PutRequest {
+            key: key.clone(),
+            ..PutRequest::default()
+        };
+        let trials = [
+            ("read", range(read.clone())),
+            ("write", op(Request::Put(write))),
+        ];
+        for (right, trial) in trials.into_iter().take(rights) {
+            let left_out = TxnRequest {
+                failure: vec![trial],
+                ..TxnRequest::default()
+            };
+            match client.ask(left_out).await {
+                Err(fault) if fault.is_about_names() => {
+                    let what = format!("the user may not {right} {name}{lacks}");
+                    findings.push(Finding::new(*weight, what, GRANT));
+                }
+                tried => drop(tried?),
+            }
+        }
+    }
+    Ok(findings)
+}
+
         Err(fault)
     }
 }

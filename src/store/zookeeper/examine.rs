@@ -1,16 +1,18 @@
 //! The checks of an ensemble for `doctor`: their words, their weight and their remedy.
 
+use std::slice;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::RIGHTS;
 use super::ensemble::{Attachment, Closing, Ensemble};
-use super::jute::Request;
+use super::jute::{ANY_VERSION, Kind, Operation, Request, error};
 use super::path::LockPath;
 use crate::clock;
-use crate::store::examine::{Examination, Finding, Plan, Weight, slowness};
+use crate::store::examine::{Examination, Finding, Plan, Role, Weight, slowness};
 use crate::store::net::quorum::QuorumAddress;
 use crate::store::{Fault, FaultKind};
 use crate::text::{duration, escape};
@@ -78,9 +80,12 @@ pub(super) async fn examination(
     findings.extend(of_list(servers.len(), known.listed));
     findings.extend(slowness(known.trip, plan));
     for key in &plan.keys {
-        if let Err(why) = LockPath::of(&address.path, key) {
-            let what = format!("the name of {key} {why}");
-            findings.push(Finding::new(Weight::Unfit, what, "choose another name"));
+        match LockPath::of(&address.path, key) {
+            Ok(path) => findings.extend(of_rights(ensemble, &path, plan.role).await?),
+            Err(why) => {
+                let what = format!("the name of {key} {why}");
+                findings.push(Finding::new(Weight::Unfit, what, "choose another name"));
+            }
         }
     }
     let lines = servers.iter().map(told).chain([
@@ -217,6 +222,55 @@ fn of_sessions(sessions: &Sessions, plan: &Plan) -> Vec<Finding> {
         ));
     }
     findings
+/// Tells of a right that the user lacks on the lock's znode, or on the lowest one above it that there
+/// is. A transaction tries it that fails at its end, so that nothing changes.
+async fn of_rights(
+    ensemble: &Ensemble,
+    path: &LockPath,
+    role: Role,
+) -> Result<Option<Finding>, Fault> {
+    let prefixes: Vec<&str> = path.prefixes().collect();
+    let list = |znode: &&str| Request::Children((*znode).to_owned(), false);
+    let lists: Vec<Request> = prefixes.iter().map(list).collect();
+    let (mut visit, xids) = ensemble.visit(&lists).await?;
+    let (mut lowest, mut listed) = ("", Ok(()));
+    for (znode, xid) in prefixes.iter().zip(xids) {
+        match visit.0.reply(xid).await?.children()? {
+            Err(error::NO_NODE) => {}
+            told => (lowest, listed) = (znode, told.map(drop)),
+        }
+    }
+    let is_lock = prefixes.last() == Some(&lowest);
+    let child = format!("{lowest}/rlock-doctor");
+    let create = Operation::Create(child.clone(), Vec::new(), Kind::Persistent);
+    let delete = Operation::Delete(child.clone(), ANY_VERSION);
+    let mut may = async |operations: &[Operation]| {
+        let fails = Operation::Check(format!("{child}/none"), ANY_VERSION);
+        let multi = Request::Multi([operations, &[fails]].concat());
+        let xid = visit.0.queue(&multi);
+        Ok::<_, Fault>(visit.0.reply(xid).await?.multi()? != Err(error::NO_AUTH))
+    };
+    let is_job = role == Role::Job;
+    let lacking = if is_lock && listed == Err(error::NO_AUTH) {
+        Some("list")
+    } else if is_job && !may(slice::from_ref(&create)).await? {
+        Some("create")
+    } else if is_job && is_lock && !may(&[create, delete]).await? {
+        Some("delete")
+    } else {
+        None
+    };
+    visit.end().await;
+    Ok(lacking.map(|right| {
+        let znode = if lowest.is_empty() { "/" } else { lowest };
+        let what = format!(
+            "the user may not {right} children of the znode {}",
+            escape::text(znode)
+        );
+        Finding::new(Weight::Refused, what, RIGHTS)
+    }))
+}
+
 }
 
 /// Tells of a list that does not name the servers.

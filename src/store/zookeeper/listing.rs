@@ -2,7 +2,7 @@
 //! from the chroot down, and reads names only.
 //!
 //! The walk is bounded, since znodes may be others' data: it goes so deep and no deeper, and looks at
-//! so many znodes. What cannot be read, or has gone meanwhile, has no locks.
+//! so many znodes. What the user may not list is taken for a lock that the user may not read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -90,16 +90,23 @@ impl Walk {
             .map(|znode| visit.0.queue(&ask(znode)))
             .collect();
         let (mut keys, mut found) = (Vec::new(), Vec::new());
+        let lead = self.lead;
+        let key = |name: &str| Key::new("", &format!("{lead}{name}"));
         for ((name, depth), xid) in next.into_iter().zip(xids) {
             let children = match visit.0.reply(xid).await?.children()? {
                 Ok(children) => children,
-                Err(error::NO_NODE | error::NO_AUTH) => continue,
+                Err(error::NO_NODE) => continue,
+                // It may be a lock, and none that is wanted is above it.
+                Err(error::NO_AUTH) if !name.is_empty() && name.starts_with(&self.wanted) => {
+                    keys.extend(key(&name));
+                    continue;
+                }
                 Err(code) => return Err(refused(code)),
             };
             if let Some(lock) = lock_of(&name, &children)
                 && lock.starts_with(&self.wanted)
             {
-                keys.extend(Key::new("", &format!("{}{lock}", self.lead)));
+                keys.extend(key(lock));
             }
             found.push((name, depth, children));
         }

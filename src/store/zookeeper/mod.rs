@@ -305,6 +305,9 @@ fn unfit_name(why: &str) -> Fault {
     Fault::unfit(format!("the name {why}"), "choose another one")
 }
 
+/// The way to the rights. ZooKeeper gives a wrong password none, and does not refuse it.
+const RIGHTS: &str = "give the user the rights cdrwa on the lock's znode and on the one above it, and see the password: ZooKeeper does not tell that it is wrong";
+
 /// The fault of an error's code.
 fn refused(code: i32) -> Fault {
     use jute::error::{
@@ -314,7 +317,7 @@ fn refused(code: i32) -> Fault {
         NO_AUTH => Fault::denied(
             Denied::Key,
             "NoAuth: the lock's znode does not allow this user to use it",
-            "give the user the rights cdrwa on the lock's znode and on the one above it",
+            RIGHTS,
         ),
         AUTH_FAILED => Fault::denied(
             Denied::Login,

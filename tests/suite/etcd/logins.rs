@@ -64,6 +64,54 @@ fn a_user_has_the_locks_of_its_role() {
     doctor.finish().code(77);
 }
 
+#[test]
+fn doctor_tries_each_right_and_changes_nothing() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let grant = |role: &str, right: &str, key: &str| {
+        etcd.ctl(&["role", "add", role]);
+        etcd.ctl(&[
+            "role",
+            "grant-permission",
+            role,
+            right,
+            key,
+            "--prefix=true",
+        ]);
+        etcd.ctl(&["user", "add", &format!("{role}:pass")]);
+        etcd.ctl(&["user", "grant-role", role, role]);
+    };
+    grant("reader", "read", "job/");
+    grant("entries", "readwrite", "job/");
+    with_users(&etcd);
+    let revision = || etcd.ctl(&["--user=root:secret", "get", "job", "-w", "fields"]);
+    let before = revision();
+    let told = |user: &str, words: &[&str]| {
+        let node = etcd.url().replace("://", &format!("://{user}:pass@"));
+        let told = rlock_words([&["doctor", "-k", "job"], words].concat()).node(&node);
+        told.finish().stdout.join("\n")
+    };
+    let monitor = told("reader", &["--role", "monitor"]);
+    assert!(!monitor.contains("the keys of job"), "{monitor}");
+    let once = "the user may not read rlock:once:job: inspect and --once fail";
+    assert!(monitor.contains(once), "{monitor}");
+    let reader = told("reader", &[]);
+    assert!(
+        reader.contains("the user may not write the keys of job;"),
+        "{reader}"
+    );
+    assert!(!reader.contains("read the keys of job"), "{reader}");
+    let entries = told("entries", &[]);
+    let supersede = "the user may not write rlock:newest:job: --supersede fails";
+    assert!(entries.contains(supersede), "{entries}");
+    assert!(
+        entries.contains("readwrite 'rlock:newest:job'"),
+        "{entries}"
+    );
+    let all = told("job", &[]);
+    assert!(!all.contains("may not"), "{all}");
+    assert_eq!(before, revision());
+}
+
 /// A token lasts two seconds at most, from its last use on. Renewals are as far apart.
 #[test]
 fn a_login_that_is_over_is_made_anew_by_a_holder_and_by_a_waiter() {

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use testkit::ZooKeeper;
 use testkit::zookeeper::{Peer, has_zookeeper};
 
-use crate::support::{alive, eventually, guard_of, rlock, signal};
+use crate::support::{alive, eventually, guard_of, rlock, rlock_words, signal};
 
 use super::{HOLD, kazoo, run, run_for, until_waiting, waiter, with_server};
 
@@ -144,7 +144,73 @@ fn a_user_without_rights_is_refused() {
         };
         to("anna:secret@").code(0).printed(&["ran"]);
         for user in ["", "anna:wrong@", "bert:secret@"] {
-            to(user).code(77).printed(&[]).said(&["NoAuth"]);
+            let refused = to(user).code(77).printed(&[]);
+            refused.said(&[
+                "NoAuth",
+                "see the password: ZooKeeper does not tell that it is wrong",
+            ]);
+        }
+    });
+}
+
+#[test]
+fn what_a_user_may_not_do_is_told_by_doctor_and_what_it_may_not_list_by_inspect() {
+    with_server(|server| {
+        let Some(mut kazoo) = kazoo(server) else {
+            return;
+        };
+        kazoo.ask("own /closed anna secret");
+        kazoo.ask("protect /readable");
+        kazoo.ask("occupy /open");
+        let as_user = |user: &str| server.url().replace("://", &format!("://{user}"));
+        let doctor = |key: &str, user: &str, words: &[&str]| {
+            let told = rlock_words([&["doctor", "-k", key], words].concat()).node(&as_user(user));
+            let told = told.finish();
+            (told.exited_with(77), told.stdout.join("\n"))
+        };
+        for (key, user, words, lacks) in [
+            ("closed", "", &[][..], "list children of the znode /closed"),
+            ("closed", "anna:wrong@", &[], "see the password"),
+            (
+                "closed/a/b",
+                "",
+                &[],
+                "create children of the znode /closed",
+            ),
+            (
+                "readable",
+                "",
+                &[],
+                "create children of the znode /readable",
+            ),
+        ] {
+            let (is_refused, told) = doctor(key, user, words);
+            assert!(is_refused && told.contains(lacks), "{key}: {told}");
+        }
+        for (key, user, words) in [
+            ("closed", "anna:secret@", &[][..]),
+            ("open", "", &[]),
+            ("none/at/all", "", &[]),
+            ("readable", "", &["--role", "operator"]),
+        ] {
+            let (is_refused, told) = doctor(key, user, words);
+            assert!(!is_refused && !told.contains("may not"), "{key}: {told}");
+        }
+        let left = kazoo.ask("children /open");
+        assert!(!left.contains("doctor"), "{left}");
+        let inspect = |user: &str, chroot: &str| {
+            let node = format!("{}{chroot}", as_user(user));
+            rlock_words(["inspect"]).node(&node).finish()
+        };
+        let told = inspect("", "").code(0).stdout.join("\n");
+        assert!(told.contains("that this user may not read"), "{told}");
+        inspect("", "/closed").code(77).said(&["NoAuth"]);
+        inspect("anna:secret@", "/closed")
+            .code(0)
+            .printed(&["no lock is held"]);
+        // Other tests have the server after this one.
+        for znode in ["/readable", "/closed"] {
+            kazoo.ask(&format!("delete {znode}"));
         }
     });
 }
