@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use crate::text::escape;
+
 /// Replaces a secret.
 const HIDDEN: &str = "***";
 
@@ -70,6 +72,12 @@ pub fn without(text: &str, secret: &str) -> String {
         }
     }
     shown
+}
+
+/// Returns what a server said of itself without the password that it was sent, and escaped.
+pub fn told(words: &str, password: Option<&Secret>) -> String {
+    let hidden = password.map(|password| without(words, password.reveal()));
+    escape::short(hidden.as_deref().unwrap_or(words))
 }
 
 /// A password. Shown by nothing, not even `{:?}`. Its clones share one copy, which is overwritten with
@@ -178,6 +186,13 @@ mod tests {
             said("***")
         );
         assert_eq!(without(&said("hunt"), ""), said("hunt"));
+    }
+
+    #[test]
+    fn a_servers_words_are_told_escaped_and_without_the_password() {
+        let password = Secret::new("hunter2");
+        assert_eq!(told("3.5\x1b[2Jhunter2", Some(&password)), "3.5\\x1b[2J***");
+        assert_eq!(told("3.5\n", None), "3.5\\n");
     }
 
     #[test]

@@ -40,7 +40,12 @@ impl Member {
     async fn asked(host: Endpoint, client: Client) -> Self {
         let (name, limit) = (host.to_string(), client.limit());
         let asking = async {
-            let status = client.ask(StatusRequest {}).await?;
+            let mut status = client.ask(StatusRequest {}).await?;
+            status.version = client.told(&status.version);
+            status
+                .errors
+                .iter_mut()
+                .for_each(|error| *error = client.told(error));
             // There is no such lease, so that none is extended.
             let keepalive = client.call(LeaseKeepAliveRequest { id: i64::MAX }, || {});
             Ok((status, keepalive.await))
@@ -110,7 +115,7 @@ pub(super) async fn examination(
         Ok(status) => format!("member {}: {}", member.name, told(status)),
         Err(fault) => format!("member {}: {fault}", member.name),
     });
-    let versions = answered().map(|status| escape::text(&status.version));
+    let versions = answered().map(|status| status.version.clone());
     Ok(Examination {
         version: Some(versions.min().unwrap_or_else(|| first.version.clone())),
         lines: lines
@@ -131,11 +136,6 @@ pub(super) async fn examination(
 
 const GRANT: &str = "grant the role of the line below";
 
-/// A denied read took its way through the leader too.
-fn refusal<T: Default>(fault: Fault) -> Result<T, Fault> {
-    if fault.is_about_names() {
-        Ok(T::default())
-    } else {
 /// Tells of the rights to the keys of a lock that the user lacks. Each is tried by a transaction that
 /// leaves it out: etcd checks the rights to all of one.
 async fn of_rights(
@@ -188,6 +188,11 @@ async fn of_rights(
     Ok(findings)
 }
 
+/// A denied read took its way through the leader too.
+fn refusal<T: Default>(fault: Fault) -> Result<T, Fault> {
+    if fault.is_about_names() {
+        Ok(T::default())
+    } else {
         Err(fault)
     }
 }
@@ -198,7 +203,7 @@ fn told(status: &StatusResponse) -> String {
         (leader, Some(header)) if leader == header.member_id => "leads",
         _ => "follows",
     };
-    format!("etcd {}, {leader}", escape::text(&status.version))
+    format!("etcd {}, {leader}", status.version)
 }
 
 fn fields(member: &Member) -> serde_json::Value {
@@ -243,7 +248,7 @@ fn of_member(member: &Member) -> Vec<Finding> {
     }
     // A full store gives no lock, and a corrupt one gives nothing back either.
     for alarm in status.errors.iter().filter(|error| error.contains("alarm")) {
-        let what = format!("member {name}: {}", escape::short(alarm));
+        let what = format!("member {name}: {alarm}");
         let remedy = if alarm.contains("NOSPACE") {
             "compact and defragment it, then etcdctl alarm disarm"
         } else {
@@ -256,7 +261,7 @@ fn of_member(member: &Member) -> Vec<Finding> {
         Some(false) => {
             let what = format!(
                 "etcd {} may end a lease that lives when its leader's disk has stood still",
-                escape::text(&status.version)
+                status.version
             );
             findings.push(Finding::new(
                 warn,
@@ -265,10 +270,7 @@ fn of_member(member: &Member) -> Vec<Finding> {
             ));
         }
         None => {
-            let what = format!(
-                "version {}; rlock needs 3.4 or later",
-                escape::text(&status.version)
-            );
+            let what = format!("version {}; rlock needs 3.4 or later", status.version);
             findings.push(Finding::new(Weight::Unfit, what, "upgrade it"));
         }
     }

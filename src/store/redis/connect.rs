@@ -15,7 +15,7 @@ use super::state::{ConnectionState, Effect};
 use super::stranger::{self, Silence};
 use crate::clock;
 use crate::lock::instant::Instant;
-use crate::secret::Secret;
+use crate::secret::{self, Secret};
 use crate::store::net::dial::{Dialing, boxed, connect, first_byte};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::tls::{Trust, no_tls};
@@ -277,6 +277,11 @@ impl Connector {
         };
         let days = clock::until(clock::now() + limit, Box::pin(days)).await;
         days.flatten().unwrap_or_default()
+    }
+
+    /// Returns what the server said of itself, for people.
+    pub(super) fn told(&self, words: &str) -> String {
+        secret::told(words, self.known().access.password.as_ref())
     }
 
     /// Reads the files of the secrets again, unless they were just read. Returns whether it did.

@@ -198,19 +198,23 @@ impl Probe {
             }
         }
         let (round_trip, clock_offset_ms) = trips(&mut examiner).await?;
-        let info = examiner
+        let mut info = examiner
             .command(&["INFO"])
             .await
             .ok()
             .and_then(text)
             .map(|text| fields(&text))
             .unwrap_or_default();
+        for name in IN_WORDS {
+            info.entry(name.to_owned())
+                .and_modify(|words| *words = connector.told(words));
+        }
         let fsync = match examiner.command(&["CONFIG", "GET", "appendfsync"]).await {
             Ok(Value::Array(pair)) => pair
                 .into_iter()
                 .nth(1)
                 .and_then(text)
-                .map(|word| crate::text::escape::short(&word)),
+                .map(|word| connector.told(&word)),
             _ => None,
         };
         let replicas = clocks_of_replicas(connector, limit, &info).await;
@@ -387,6 +391,9 @@ fn text(value: Value) -> Option<String> {
         _ => None,
     }
 }
+
+/// The fields whose words are shown.
+const IN_WORDS: [&str; 3] = ["redis_version", "valkey_version", "maxmemory_policy"];
 
 fn fields(info: &str) -> HashMap<String, String> {
     let field = |line: &str| {

@@ -11,7 +11,7 @@ use super::statements::Right;
 use crate::clock;
 use crate::store::examine::{Examination, Finding, Plan, Role, Weight, another_time, slowness};
 use crate::store::{Denied, Fault};
-use crate::text::{duration, escape};
+use crate::text::duration;
 
 /// Facts of a server, by their names.
 pub(in crate::store) struct Facts(HashMap<String, String>);
@@ -69,14 +69,14 @@ pub(super) async fn examination(pool: &Pool, plan: &Plan) -> Result<Examination,
     };
     let is_tls = pool.is_tls;
     let encrypted = if is_tls { "TLS" } else { "no TLS" };
-    let version = escape::text(&session.version);
+    let version = &session.version;
     let line = format!(
         "{} {version}, {how}, {encrypted}; an exchange takes {}",
         dialect.name(),
         duration::show_rounded(trip)
     );
     Ok(Examination {
-        version: Some(version),
+        version: Some(version.clone()),
         lines: vec![line],
         fields: json!({
             "direct": session.is_direct,
@@ -126,8 +126,7 @@ fn ahead_of_time(number: &[Option<String>]) -> Option<Finding> {
 pub(super) fn off(facts: &Facts, names: &[&str], must_be: &'static str) -> Vec<Finding> {
     let wrong = |name: &&&str| facts.get(name).is_some_and(|value| value != must_be);
     let told = |name: &&str| {
-        let value = escape::text(facts.get(name).unwrap_or_default());
-        let what = format!("{name} is {value}: a crash of the machine may lose locks");
+        let what = format!("{name} is not {must_be}: a crash of the machine may lose locks");
         Finding::new(Weight::Warn, what, &format!("set it to {must_be}"))
     };
     names.iter().filter(wrong).map(told).collect()

@@ -155,7 +155,7 @@ impl Session {
             password: password.cloned(),
             now: Mutex::new((greeting.now, clock::now())),
             is_direct: greeting.process == begun.process,
-            version: begun.version,
+            version: secret::told(&begun.version, password),
             is_given_up: AtomicBool::new(false),
         }
     }

@@ -23,6 +23,7 @@ use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
+use crate::secret;
 use crate::store::net::dial::{HostDial, Stream, speaks_tls};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::quorum::{self, QuorumAccess};
@@ -286,6 +287,12 @@ impl Ensemble {
         }
         let why = format!("{} before it began a session", fault.why);
         Fault::new(FaultKind::Unavailable, why).with_remedy(CLOSED)
+    }
+
+    /// Returns what a server said of itself, for people.
+    pub(super) fn told(&self, words: &str) -> String {
+        let password = self.access.user.as_ref().map(|(_, password)| password);
+        secret::told(words, password)
     }
 
     /// Returns `user:password`.

@@ -158,16 +158,14 @@ async fn srvr(server: &Ensemble) -> Option<(String, String)> {
         .read_to_end(&mut told)
         .await
         .ok()?;
-    read_srvr(&String::from_utf8_lossy(&told))
+    let (version, mode) = read_srvr(&String::from_utf8_lossy(&told))?;
+    Some((server.told(&version), server.told(&mode)))
 }
 
 fn read_srvr(told: &str) -> Option<(String, String)> {
     let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name));
     let version = value("Zookeeper version: ")?.split(['-', ',']).next()?;
-    Some((
-        escape::short(version),
-        escape::short(value("Mode: ")?.trim()),
-    ))
+    Some((version.to_owned(), value("Mode: ")?.trim().to_owned()))
 }
 
 fn told(server: &Server) -> String {
@@ -222,6 +220,8 @@ fn of_sessions(sessions: &Sessions, plan: &Plan) -> Vec<Finding> {
         ));
     }
     findings
+}
+
 /// Tells of a right that the user lacks on the lock's znode, or on the lowest one above it that there
 /// is. A transaction tries it that fails at its end, so that nothing changes.
 async fn of_rights(
@@ -269,8 +269,6 @@ async fn of_rights(
         );
         Finding::new(Weight::Refused, what, RIGHTS)
     }))
-}
-
 }
 
 /// Tells of a list that does not name the servers.

@@ -242,7 +242,7 @@ impl Dialect for Postgres {
         let mut warn = |what: String, remedy: &str| {
             findings.push(Finding::new(Weight::Warn, what, remedy));
         };
-        if let Some(standbys) = facts.get("standbys").filter(|standbys| *standbys != "0") {
+        if let Some(standbys) = facts.number("standbys").filter(|standbys| *standbys > 0) {
             let what = format!(
                 "{standbys} standbys are asynchronous: a failover may forget the last grants"
             );
