@@ -229,13 +229,15 @@ pub fn grant(ways: &[Way], role: Role, locks: Locks) -> Result<Rights, String> {
     let more: Vec<&str> = more.flat_map(|(_, rights)| *rights).copied().collect();
     Ok(Rights {
         line: acl_line(users.next().unwrap_or("rlock"), role, locks, &more)?,
-        note: format!("write > and the password in place of {PASSWORD_PLACE}"),
+        note: format!(
+            "write > and the password, or nothing if the user has one, in place of {PASSWORD_PLACE}"
+        ),
     })
 }
 
 /// Returns the line that grants `user` the rights of `role` and `more` for these locks, or for all
-/// locks if there are none. It takes away any other right, and changes nothing until
-/// [`PASSWORD_PLACE`] is replaced.
+/// locks if there are none. It takes away any other right but those of selectors, leaves the user's
+/// passwords, and changes nothing until [`PASSWORD_PLACE`] is replaced.
 fn acl_line(user: &str, role: Role, locks: Locks, more: &[&str]) -> Result<String, String> {
     // Each kind is named: `*` in its place would match keys of other locks as well.
     let names_of = |key: &Key| {
@@ -271,6 +273,7 @@ fn acl_line(user: &str, role: Role, locks: Locks, more: &[&str]) -> Result<Strin
         .map(|pattern| word(&format!("~{pattern}")))
         .chain(["resetchannels".to_owned()])
         .chain(channels)
+        .chain(["-@all".to_owned()])
         .chain(
             rights
                 .chain(more.iter().copied())
@@ -278,7 +281,7 @@ fn acl_line(user: &str, role: Role, locks: Locks, more: &[&str]) -> Result<Strin
         );
     let user = word(user);
     Ok(format!(
-        "ACL SETUSER {user} reset on {PASSWORD_PLACE} {}",
+        "ACL SETUSER {user} on {PASSWORD_PLACE} resetkeys {}",
         words.collect::<Vec<_>>().join(" ")
     ))
 }
@@ -321,15 +324,15 @@ mod tests {
         let line = line_of("ci", &[key("job")], &[]);
         assert!(
             line.starts_with(
-                "ACL SETUSER ci reset on {>PASSWORD} ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
-                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:newest:{job}:job ~rlock:last:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* +eval +evalsha +type "
+                "ACL SETUSER ci on {>PASSWORD} resetkeys ~job ~rlock:fence:{job}:job ~rlock:leases:{job}:job \
+                 ~rlock:holders:{job}:job ~rlock:queue:{job}:job ~rlock:turns:{job}:job ~rlock:newest:{job}:job ~rlock:last:{job}:job ~rlock:doctor:{job}:job resetchannels &rlock:wake:* -@all +eval +evalsha +type "
             ),
             "{line}"
         );
         assert!(
             !line.contains("+select")
                 && line_of("ci", &[], OF_DATABASE)
-                    .contains(" ~* resetchannels &rlock:wake:* +eval")
+                    .contains(" ~* resetchannels &rlock:wake:* -@all +eval")
         );
         let odd = line_of("ci", &[key("a*b")], &[]);
         assert!(
@@ -384,8 +387,6 @@ mod tests {
         ] {
             assert!(!is_user(name), "{name:?}");
         }
-        assert!(
-            line_of("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#)
-        );
+        assert!(line_of("a\"b", &[], &[]).starts_with(r#"ACL SETUSER "a\"b" on {>PASSWORD} "#));
     }
 }

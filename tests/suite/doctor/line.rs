@@ -29,7 +29,7 @@ fn a_users_name_that_would_add_words_to_the_line_is_refused() {
         .args(["--acl"])
         .finish()
         .code(69);
-    told.tells(&[r#"ACL SETUSER "a\"b" reset on {>PASSWORD} "#]);
+    told.tells(&[r#"ACL SETUSER "a\"b" on {>PASSWORD} "#]);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn an_acl_line_that_is_pasted_unchanged_changes_nothing() {
         .expect("the line");
     let (advice, line) = line.split_once(": ").expect("the line");
     assert!(
-        advice.ends_with("write > and the password in place of {>PASSWORD}"),
+        advice.ends_with("or nothing if the user has one, in place of {>PASSWORD}"),
         "{advice}"
     );
     let pasted = |line: &str| server.cli(&line.split(' ').collect::<Vec<_>>());
@@ -57,6 +57,21 @@ fn an_acl_line_that_is_pasted_unchanged_changes_nothing() {
         assert!(refusal.contains("Syntax error"), "{refusal}");
         assert_eq!(server.cli(&["ACL", "LIST"]), before);
     }
+    // The password stays, and no right that is not named.
+    assert_eq!(pasted(&line.replace("{>PASSWORD} ", "")), "OK");
+    let password = |list: &str| {
+        let words = list.split_whitespace();
+        words
+            .filter(|word| word.starts_with('#'))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let after = server.cli(&["ACL", "LIST"]);
+    assert_eq!(password(&after), password(&before));
+    assert!(
+        !after.contains("~mine") && after.contains("~job"),
+        "{after}"
+    );
     assert_eq!(pasted(&line.replace("{>PASSWORD}", ">hunter3")), "OK");
 }
 

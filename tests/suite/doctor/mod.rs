@@ -243,7 +243,7 @@ fn rights_that_are_missing_are_named() {
     told().code(77).tells(&[
         "may not use eval",
         "not fit",
-        "ACL SETUSER weak reset on {>PASSWORD} ~* resetchannels &rlock:wake:* +eval",
+        "ACL SETUSER weak on {>PASSWORD} resetkeys ~* resetchannels &rlock:wake:* -@all +eval",
     ]);
     server.cli(&["ACL", "SETUSER", "weak", "+eval", "-info"]);
     told().code(1).tells(&["warn: ", "may not use info"]);
