@@ -138,6 +138,15 @@ fn what_is_not_there_is_told_with_its_remedy() {
     run(&table).sh("true").code(78).said(&["1146"]);
     let stranger = server.url().replace("rlock@", "nobody@");
     run(&stranger).sh("true").code(77).said(&["1045"]);
+    // One without a name stands before one whose host is a pattern.
+    let hidden = server.url().replace("rlock@", "rlock:pass@");
+    server.sql("SET PASSWORD FOR rlock@'%' = PASSWORD('pass')");
+    run(&hidden).sh("true").code(0);
+    server.sql("CREATE USER ''@'localhost', ''@'127.0.0.1'");
+    run(&hidden).sh("true").code(77).said(&[
+        "1045",
+        "a user without a name, ''@'localhost', may stand before it",
+    ]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ const QUERY: u8 = 3;
 const QUIT: u8 = 1;
 
 /// The way to a login.
-const LOGIN: &str = "give the right user and password, as in mysql://user@host and --password-file, MYSQL_PWD or ~/.my.cnf";
+const LOGIN: &str = "give the right user and password, as in mysql://user@host and --password-file, MYSQL_PWD or ~/.my.cnf; a user without a name, ''@'localhost', may stand before it: drop that one";
 const ANONYMOUS: &str = "the server knows this user from no such host, and took rlock for one without a name; create the user for that host, or drop the one without a name";
 
 /// The fault of a server that wants the password itself.
