@@ -61,6 +61,10 @@ fn a_user_on_a_unix_socket_is_that_of_the_address() {
         .command(["true"])
         .code(0)
         .silent();
+    run("job").sh("true").code(77).said(&[
+        "(user job; no password)",
+        "give its password with RLOCK_PASSWORD or --password-file",
+    ]);
     let told = run("job:hunter4").command(["true"]).code(77).printed(&[]);
     told.said(&["the user or the password is wrong"])
         .never_said("hunter");

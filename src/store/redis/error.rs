@@ -123,6 +123,10 @@ pub(super) fn fault_before_requests(error: &RedisError, access: &Access) -> Faul
 /// Tells which user was tried, and where its password came from.
 fn wrong_login(access: &Access) -> Fault {
     let (user, remedy) = match access.user.as_deref() {
+        Some(user) if access.password.is_none() => (
+            escape::short(user),
+            "give its password with RLOCK_PASSWORD or --password-file, or correct the user in the address",
+        ),
         Some(user) => (
             escape::short(user),
             "correct the password, or the user in the address",
