@@ -49,7 +49,6 @@ struct BreakRequest<'a> {
 
 pub fn break_lock(args: &BreakArgs, sources: &Sources) -> anyhow::Result<Outcome> {
     let reach = NodeSettings::new(&args.nodes, sources)?;
-    reach.store.needs(Feature::Parking, "break")?;
     let selection = Selection::new(&args.nodes, &args.keys, &args.words, args.host.as_ref())?;
     if selection.has_patterns() {
         reach.store.needs(Feature::Listing, "break of a pattern")?;
@@ -147,10 +146,16 @@ impl<'a> BreakRequest<'a> {
     fn shown(&self) -> Result<Vec<String>, Failure> {
         let census = self.looks.census();
         let targets = self.targets(&census);
+        let is_possible = self.reach.store.needs(Feature::Parking, "break");
         let Some(first) = targets.first() else {
+            is_possible?;
             return Ok(vec![self.success()?.success()]);
         };
         same_list(&self.key, &self.nodes, &self.looks)?;
+        if let Err(refusal) = is_possible {
+            let why = format!("{refusal}; it is {}", occupied(first));
+            return Err(failures::forbidden_by(first, why).of(&self.key));
+        }
         if first.holder().is_none() && !self.args.foreign {
             let why = format!("{}; give --foreign to delete it", occupied(first));
             return Err(failures::forbidden_by(first, why).of(&self.key));

@@ -57,6 +57,14 @@ fn the_lock_excludes_and_names_its_holder_and_leaves_no_file() {
         .code(75)
         .printed(&[]);
     busy.said(&["busy", "tester@", &pid, "running sh"]);
+    let words = ["break", "job", "other", "--yes"];
+    let unbroken = rlock_words(words).node(&place.url()).finish().code(64);
+    unbroken.mentions(&[
+        "break needs a server",
+        "it is held by tester@",
+        &format!("pid {pid}, running sh"),
+    ]);
+    assert!(holder.is_running());
     rlock("other")
         .node(&place.url())
         .args(["-n"])
