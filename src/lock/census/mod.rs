@@ -300,9 +300,14 @@ impl<'a> Census<'a> {
                 .of(token)
                 .filter(|occupant| occupant.is_parked())
         };
+        // Where no look tells the time, the lock has been parked just now.
+        let delay = |occupant: &Occupant| {
+            let (_, details) = occupant.holder()?;
+            Some(Duration::from_millis(details.delay))
+        };
         self.answers()
             .filter_map(there)
-            .filter_map(|occupant| occupant.ttl)
+            .filter_map(|occupant| occupant.ttl.or_else(|| delay(occupant)))
             .max()
     }
 

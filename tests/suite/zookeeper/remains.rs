@@ -98,7 +98,8 @@ fn a_lock_that_is_lost_stays_for_its_delay() {
         about(server, "break", "delay")
             .args(["--yes"])
             .finish()
-            .code(0);
+            .code(0)
+            .mentions(&["it stays parked for another 4s (--lock-delay)"]);
         holder.finish().code(79);
         let begun = Instant::now();
         let busy = run(server, "delay").args(["-n"]).sh("true").code(75);
