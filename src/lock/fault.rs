@@ -76,7 +76,8 @@ impl Fault {
             "no answer within {}",
             crate::text::duration::show_rounded(limit)
         );
-        Self::new(FaultKind::Unknown, why).with_remedy("see whether it hangs, and the network")
+        Self::new(FaultKind::Unknown, why)
+            .with_remedy("see whether it hangs, the network, and the port")
     }
 
     /// The same fault, with what to do.

@@ -22,6 +22,9 @@ use crate::text::escape;
 pub(super) const CREATE: &str = "create it: rlock doctor --acl prints how";
 pub(super) const GRANT: &str = "grant the rights of the line that rlock doctor --acl prints";
 
+/// The way from a server that is none of the product's.
+pub(super) const LISTENS: &str = "see what listens there";
+
 /// The way from a server that takes no writes.
 pub(super) const NO_WRITER: &str = "name the primary, or all servers of the database";
 
@@ -236,10 +239,7 @@ pub(super) fn number<T: std::str::FromStr>(text: Option<&str>) -> Result<T, Faul
 
 /// The fault of an answer that the database does not give.
 pub(super) fn strange() -> Fault {
-    Fault::unfit(
-        "its answer is none of the database's",
-        "see what listens there",
-    )
+    Fault::unfit("its answer is none of the database's", LISTENS)
 }
 
 /// The fault of a server that takes no writes.

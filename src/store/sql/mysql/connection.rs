@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::dialect::Working;
 use super::super::session::{
-    Begun, CREATE, Connection, GRANT, NO_WRITER, NotBegun, Reply, SqlAccess, Statement, strange,
+    Begun, CREATE, Connection, GRANT, LISTENS, NO_WRITER, NotBegun, Reply, SqlAccess, Statement,
+    strange,
 };
 use super::login::{self, Greeting, Login, Refused};
 use super::packet::{
@@ -344,7 +345,7 @@ impl From<Malformed> for Fault {
 /// The fault of a connection that ended before its login.
 fn of_start(error: &io::Error) -> NotBegun {
     let why = format!("cannot connect: {}", escape::short(&error.to_string()));
-    NotBegun::by_kind(Fault::new(FaultKind::Unavailable, why))
+    NotBegun::by_kind(Fault::new(FaultKind::Unavailable, why).with_remedy(LISTENS))
 }
 
 /// The fault of a server that refuses a session. One that shuts down is away.

@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use super::super::dialect::Working;
 use super::super::session::{
-    Begun, CREATE, Connection, GRANT, NotBegun, Reply, SqlAccess, Statement, strange,
+    Begun, CREATE, Connection, GRANT, LISTENS, NotBegun, Reply, SqlAccess, Statement, strange,
 };
 use super::meter::{CLEAR, Meter, Told};
 use crate::secret::Secret;
@@ -217,7 +217,8 @@ fn of_login(error: &tokio_postgres::Error) -> Fault {
         );
     }
     if error.is_closed() || is_io(error) {
-        return Fault::new(FaultKind::Unavailable, format!("cannot connect: {why}"));
+        let why = format!("cannot connect: {why}");
+        return Fault::new(FaultKind::Unavailable, why).with_remedy(LISTENS);
     }
     strange()
 }
