@@ -45,15 +45,15 @@ complete -c rlock -n "__fish_rlock_using_subcommand run" -s E -l busy-code -d 'E
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l as -d 'Form of the lock in Redis: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
 redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l restart-guard -d 'Ignore a Redis that restarted more recently than this: it may have forgotten locks' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the Redis have it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand run" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand run" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -124,15 +124,15 @@ complete -c rlock -n "__fish_rlock_using_subcommand acquire" -s E -l busy-code -
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l note -d 'Text for those who ask which client holds the lock (a CI job\'s URL)' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ttl -d 'Lease length: the lock is free this long after its holder\'s last renewal at the latest' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l lock-delay -d 'Keep the lock for this long after a loss: what the command had asked others to do may still go on' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l as -d 'Form of the stored lock: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l as -d 'Form of the lock in Redis: redisson is one that Redisson\'s lock() respects and that wakes its waiters' -r -f -a "rlock\t'A string, which every client that uses `SET key value NX` respects'
 redisson\t'A hash as Redisson\'s, whose clients respect it and are told of its end'"
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l drift -d 'Clock-rate error allowed for, as a fraction of the TTL' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a server that restarted more recently than this: it may have forgotten locks' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l restart-guard -d 'Ignore a Redis that restarted more recently than this: it may have forgotten locks' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the Redis have it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand acquire" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -163,7 +163,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand renew" -l token -d 'Proof th
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -180,7 +180,7 @@ plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fence -d 'The lock\'s fence, for a server that has forgotten it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l ttl -d 'How long the lock is to last from now on [default: as long as it was taken for]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the server have it' -r -f
+complete -c rlock -n "__fish_rlock_using_subcommand renew" -l wait-replicas -d 'Count a grant or a renewal only once N replicas of the Redis have it' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -s v -l verbose -d 'Print each step on stderr'
 complete -c rlock -n "__fish_rlock_using_subcommand renew" -l fsync -d 'Count it only once it is on the disks of the server and of these replicas (Redis 7.2; appendonly yes)'
@@ -190,7 +190,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand release" -l token -d 'Proof 
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand release" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand release" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -213,7 +213,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand check" -l token -d 'Proof th
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand check" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand check" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -238,7 +238,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l host -d 'Only lo
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand inspect" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -271,7 +271,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand break" -l reason -d 'Why: th
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand break" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand break" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -300,7 +300,7 @@ monitor\t'Shows locks'"
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node -d 'Where the lock lives: redis://[user[:password]@]host[:port][/db], rediss://… (TLS), redis+unix:///path, etcd://host,host,host[/prefix], zookeeper://host,host,host[/chroot], postgresql://host,host[/db], mysql://host,host/db, local' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l prefix -d 'Text put before every key' -r -f
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l node-timeout -d 'Limit for each exchange with a node, connecting included [default: 5 % of the TTL, 50ms to 1s]' -r -f
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for rediss:// instead of the system\'s' -r -F
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l ca -d 'Trust this issuer (a PEM file) for TLS instead of the system\'s' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l cert -d 'Show this certificate (a PEM file with its chain) to servers that ask for one; needs --cert-key' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l cert-key -d 'The private key of --cert (a PEM file), which others must not be able to read' -r -F
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l tls-server-name -d 'Name for which the certificate of each server must be valid, instead of the host of its address' -r -f
@@ -317,7 +317,7 @@ complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l progress -d 'How 
 line\t'One line, redrawn each second; plain lines where stderr is no terminal'
 plain\t'A line after a second, at each change, and each minute'
 none\t'Nothing'"
-complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l acl -d 'Print the ACL line, which grants a user exactly the rights that rlock needs'
+complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l acl -d 'Print what grants a user exactly the rights that rlock needs: an ACL line, commands or SQL'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l try -d 'Also take the lock rlock-doctor at each node, and give it back'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -l json -d 'Print one object instead of the table'
 complete -c rlock -n "__fish_rlock_using_subcommand doctor" -s q -l quiet -d 'Print nothing when busy or waiting; failures still get their line'

@@ -68,7 +68,7 @@ pub struct NodeArgs {
     #[arg(long, value_name = "DUR", env = "RLOCK_NODE_TIMEOUT", value_parser = some_time, hide_short_help = true)]
     pub node_timeout: Option<Duration>,
 
-    /// Trust this issuer (a PEM file) for rediss:// instead of the system's
+    /// Trust this issuer (a PEM file) for TLS instead of the system's
     #[arg(long, value_name = "FILE", env = "RLOCK_CA", hide_short_help = true)]
     pub ca: Option<PathBuf>,
 
@@ -148,9 +148,10 @@ pub struct FileArgs {
 pub struct LockArgs {
     /// The lock's name; where run names several, it holds all of them together
     ///
-    /// The Redis key is exactly this, so every other SET NX client is excluded too. A comma is part
-    /// of the name. At most 64 locks are held together. They are taken in the order of their names,
-    /// so that no clients wait for each other.
+    /// It is the key in Redis, the beginning of keys in etcd, the znode in ZooKeeper, or the row in a
+    /// database. So other clients that use it are excluded too. A comma is part of the name. At most
+    /// 64 locks are held together. They are taken in the order of their names, so that no clients
+    /// wait for each other.
     #[arg(short, long = "key", value_name = "NAME", required = true)]
     pub keys: Vec<String>,
 
@@ -202,7 +203,7 @@ pub struct LockArgs {
     #[arg(long, value_name = "DUR", env = "RLOCK_LOCK_DELAY", value_parser = duration::parse, hide_short_help = true)]
     pub lock_delay: Option<Duration>,
 
-    /// Form of the stored lock: redisson is one that Redisson's lock() respects and that wakes its
+    /// Form of the lock in Redis: redisson is one that Redisson's lock() respects and that wakes its
     /// waiters
     ///
     /// With the form rlock, which SET NX clients respect, Redisson's lock() fails with WRONGTYPE.
@@ -230,7 +231,7 @@ pub struct LockArgs {
     #[arg(hide_short_help = true)]
     pub drift: f64,
 
-    /// Ignore a server that restarted more recently than this: it may have forgotten locks
+    /// Ignore a Redis that restarted more recently than this: it may have forgotten locks
     ///
     /// auto: off with one node; with several 30s, or the longest TTL met for the key if that is
     /// more, and so --lock-delay, --hold-at-least and --once. Where hosts use different TTLs for a
@@ -254,7 +255,7 @@ pub struct LockArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Lock")]
 pub struct CopyArgs {
-    /// Count a grant or a renewal only once N replicas of the server have it
+    /// Count a grant or a renewal only once N replicas of the Redis have it
     ///
     /// A server answers before its replicas have the write, so a failover can lose a lock. Give the
     /// number of all replicas that may become the primary. The command is stopped if they stay

@@ -22,10 +22,10 @@ pub use values::{Shell, restart_guard};
 
 /// Runs a command under a lock that no other host can hold at the same time.
 ///
-/// rlock takes the lock in Redis (or with flock(2) on this machine: --node local), runs the
-/// command, renews the lease while it runs, and releases the lock when it ends. While the command
-/// can still run, no other client holds the lock. If rlock cannot keep that true, it stops the
-/// command first.
+/// rlock takes the lock in Redis, etcd, ZooKeeper, PostgreSQL, MySQL or MariaDB, or with flock(2)
+/// on this machine (--node local). It runs the command, renews the lease while that runs, and
+/// releases the lock when it ends. While the command can still run, no other client holds the lock.
+/// If rlock cannot keep that true, it stops the command first.
 #[derive(Parser, Debug)]
 #[command(name = "rlock", version = crate::VERSION)]
 pub struct Cli {
@@ -99,9 +99,9 @@ pub enum Command {
     ///
     /// Each row tells the holder, since when, how long the lock lasts unless renewed, its fence,
     /// and how many of the nodes agree on the holder. The waiters stand below, in their order. A
-    /// value that rlock did not write is shown as foreign. Without a name, all locks that an rlock
-    /// has used within a week and that are held are shown. They are found with SCAN, which does not
-    /// block the servers.
+    /// value that rlock did not write is shown as foreign. Without a name, all locks that are held are
+    /// shown, in Redis those that an rlock has used within a week. There they are found with SCAN,
+    /// which does not block the servers.
     ///
     /// Exit 0 if one of the locks with these names and patterns is held, 1 if none is. Without any,
     /// 0 if the nodes could tell. 69 if no majority of the nodes answers.
@@ -125,8 +125,8 @@ pub enum Command {
     /// Checks of each node: role, version, round trip, clock, uptime, persistence, eviction,
     /// replicas, and the rights that rlock needs; and whether the nodes are independent. Changes
     /// nothing. Says what is wrong, what follows from it and what to do. With --acl, or where a
-    /// right is missing, prints the ACL SETUSER line that grants exactly the rights that rlock
-    /// needs.
+    /// right is missing, prints what grants exactly the rights that rlock needs: an ACL SETUSER line
+    /// of Redis, commands of etcdctl, or SQL.
     ///
     /// Exit 0 if the nodes are fit, 1 if there are warnings, and 69, 77 or 78 if they are not fit:
     /// no majority, refused, or wrongly configured. Warnings are: a policy that evicts, a clock

@@ -213,7 +213,7 @@ pub struct DoctorArgs {
     #[arg(value_parser = restart_guard, help_heading = "Lock")]
     pub restart_guard: RestartGuard,
 
-    /// Print the ACL line, which grants a user exactly the rights that rlock needs
+    /// Print what grants a user exactly the rights that rlock needs: an ACL line, commands or SQL
     ///
     /// It is also printed where a node's user lacks a right. --json has it always.
     #[arg(long, help_heading = "Output")]
