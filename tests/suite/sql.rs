@@ -29,6 +29,7 @@ macro_rules! database_suite {
             a_name_may_have_all_the_room_there_is
             a_server_that_dies_and_is_back_in_time_costs_no_command
             without_a_server_the_command_is_dead_before_its_lease_ends
+            a_server_that_says_nothing_costs_one_node_timeout
             a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock
             a_waiter_without_a_second_session_asks_again_and_again
             a_server_without_a_session_to_spare_is_not_passed_over
@@ -388,6 +389,17 @@ pub(crate) fn without_a_server_the_command_is_dead_before_its_lease_ends<D: Shed
     refused.said(&["no answer within"]);
     server.thaw();
     job(&server).sh("echo ran").code(0).printed(&["ran"]);
+}
+
+/// Nothing was asked that it could grant later.
+pub(crate) fn a_server_that_says_nothing_costs_one_node_timeout<D: ShedLocked>(server: D) {
+    server.freeze();
+    let begin = Instant::now();
+    let patient = ["-n", "--ttl", "1m", "--node-timeout", "5s"];
+    let refused = job(&server).args(patient).sh("true").code(69);
+    refused.said(&["no answer within"]);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
 }
 
 pub(crate) fn a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back<D: ShedLocked>(

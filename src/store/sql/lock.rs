@@ -64,6 +64,8 @@ pub(super) struct State {
     attempts: Vec<OpenAttempt>,
     /// Number of them so far.
     begun: u64,
+    /// Time from which on no request for the lock that was sent grants it.
+    late: Option<Instant>,
     /// The task that looks at the row for the holder.
     watch: Option<AbortHandle>,
 }
@@ -124,14 +126,27 @@ impl Lock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks `session` a request that shows the row.
-    async fn seen_at(
+    /// Asks `session` a request of the attempt, unless that was given up.
+    async fn asked_in(
         &self,
-        session: &Session,
+        attempt: u64,
+        session: &Arc<Session>,
         message: &Message,
-        unwritten: Option<Unwritten>,
+    ) -> Result<Reply, Fault> {
+        let unwritten = self.sends(attempt, session)?;
+        let reply = self.pool.ask_at(session, message, Some(unwritten)).await;
+        self.answered(attempt);
+        reply
+    }
+
+    /// The same with a request that shows the row.
+    async fn seen_in(
+        &self,
+        attempt: u64,
+        session: &Arc<Session>,
+        message: &Message,
     ) -> Result<Seen, Fault> {
-        let reply = self.pool.ask_at(session, message, unwritten).await?;
+        let reply = self.asked_in(attempt, session, message).await?;
         let seen = seen(&reply, message.shows)?;
         session.heard(seen.now);
         Ok(seen)
@@ -165,24 +180,13 @@ impl Lock {
     }
 
     /// Asks for the lock, in this attempt.
-    pub(super) async fn acquire(
-        self: &Arc<Self>,
-        claim: Claim,
-        attempt: u64,
-        unwritten: Unwritten,
-    ) -> Answer {
-        let mut unwritten = Some(unwritten);
-        let answer = self.tried(&claim, attempt, &mut unwritten).await;
+    pub(super) async fn acquire(self: &Arc<Self>, claim: Claim, attempt: u64) -> Answer {
+        let answer = self.tried(&claim, attempt).await;
         self.ends(attempt);
         answer.unwrap_or_else(|fault| Vote::Failed(fault).into())
     }
 
-    async fn tried(
-        self: &Arc<Self>,
-        claim: &Claim,
-        attempt: u64,
-        unwritten: &mut Option<Unwritten>,
-    ) -> Result<Answer, Fault> {
+    async fn tried(self: &Arc<Self>, claim: &Claim, attempt: u64) -> Result<Answer, Fault> {
         if let Some(answer) = self.peeked(claim).await? {
             return Ok(answer);
         }
@@ -194,10 +198,7 @@ impl Lock {
             let asked = clock::now();
             let deadline = session.deadline(self.pool.limit);
             let message = self.pool.table.acquire(&self.key, &value, ttl, deadline);
-            self.sends(attempt, &session)?;
-            let seen = self.seen_at(&session, &message, unwritten.take()).await;
-            self.answered(attempt);
-            let seen = seen?;
+            let seen = self.seen_in(attempt, &session, &message).await?;
             let Some(row) = seen.row else {
                 if is_created {
                     return Err(Fault::unfit(
@@ -205,7 +206,8 @@ impl Lock {
                         "give rlock's user a policy for all rows (CREATE POLICY), and let nothing delete rows",
                     ));
                 }
-                self.add_row(attempt, &session).await?;
+                self.asked_in(attempt, &session, &self.pool.table.create(&self.key))
+                    .await?;
                 is_created = true;
                 continue;
             };
@@ -282,23 +284,15 @@ impl Lock {
         }
     }
 
-    /// Adds the row of the lock, which grants nothing.
-    async fn add_row(&self, attempt: u64, session: &Arc<Session>) -> Result<(), Fault> {
-        self.sends(attempt, session)?;
-        let message = self.pool.table.create(&self.key);
-        let added = self.pool.ask_at(session, &message, None).await;
-        self.answered(attempt);
-        added.map(drop)
-    }
-
     /// Notes that a request of the attempt is sent now; fails if that was given up.
-    fn sends(&self, attempt: u64, session: &Arc<Session>) -> Result<(), Fault> {
+    fn sends(&self, attempt: u64, session: &Arc<Session>) -> Result<Unwritten, Fault> {
         let mut state = self.state();
         let open = state.open(attempt);
         match open.filter(|open| !open.is_given_up) {
             Some(open) => {
                 open.session = Some(Arc::clone(session));
-                Ok(())
+                state.late = Some(clock::now() + self.pool.limit);
+                Ok(self.writes.begin())
             }
             None => Err(Fault::new(
                 FaultKind::Unavailable,
@@ -311,6 +305,12 @@ impl Lock {
         if let Some(open) = self.state().open(attempt) {
             open.session = None;
         }
+    }
+
+    /// Returns the time until which a request for the lock that was sent may grant it.
+    pub(super) fn may_grant_for(&self) -> Duration {
+        let late = self.state().late;
+        late.map_or(Duration::ZERO, |late| late.since(clock::now()))
     }
 
     /// Renews the lock. In an attempt it takes the lock again, too.
@@ -351,12 +351,10 @@ impl Lock {
                 .pool
                 .table
                 .heal(&self.key, token, keep.term.ttl(), &again);
-            self.sends(attempt, &session)?;
-            let seen = self.seen_at(&session, &message, None).await;
-            self.answered(attempt);
-            let seen = seen?;
+            let seen = self.seen_in(attempt, &session, &message).await?;
             if seen.row.is_none() && !is_last {
-                self.add_row(attempt, &session).await?;
+                self.asked_in(attempt, &session, &self.pool.table.create(&self.key))
+                    .await?;
                 continue;
             }
             let is_taken = seen.counts.get(1).is_some_and(|count| *count > 0);

@@ -175,16 +175,11 @@ impl Node for SqlNode {
     }
 
     fn acquire(&self, claim: &Claim) -> Pending<Answer> {
-        let (lock, claim, unwritten) = (
-            Arc::clone(&self.lock),
-            claim.clone(),
-            self.lock.writes.begin(),
-        );
+        let (lock, claim) = (Arc::clone(&self.lock), claim.clone());
         let attempt = lock.begins(claim.token);
-        started(
-            async move { lock.acquire(claim, attempt, unwritten).await },
-            |fault| Vote::Failed(fault).into(),
-        )
+        started(async move { lock.acquire(claim, attempt).await }, |fault| {
+            Vote::Failed(fault).into()
+        })
     }
 
     fn keep(&self, keep: &Keep) -> Pending<Renewal> {
@@ -228,14 +223,10 @@ impl Node for SqlNode {
     }
 
     fn settled(&self, limit: Duration) -> Pending<bool> {
-        let pool = &self.lock.pool;
-        // What may be run without the release behind it has a deadline, which is over by then.
-        let limit = if pool.table.dialect.runs_all_that_is_written() {
-            limit
-        } else {
-            limit.max(pool.limit)
-        };
-        self.lock.writes.written(limit)
+        // A late request grants nothing, so that the release behind it is needed no more.
+        self.lock
+            .writes
+            .written(limit.max(self.lock.may_grant_for()))
     }
 }
 

@@ -40,7 +40,7 @@ const BEGIN: u64 = 1_700_000_000_000_000;
 type Told = (String, i64);
 
 /// An answer of the server.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Said {
     /// The number of rows that each update was about, and the row that is shown.
     Row(&'static [u8], Option<Told>),
@@ -59,6 +59,8 @@ enum Door {
     Closed(u16),
     /// No server is there.
     Away,
+    /// It says nothing.
+    Silent,
 }
 
 /// A request: the number of its connection, its text, and when it was heard.
@@ -162,6 +164,10 @@ fn greeted(door: Door) -> Vec<u8> {
 /// Serves one connection, until the client has left.
 async fn serve(server: Arc<Server>, mut stream: DuplexStream, number: usize, door: Door) {
     let mut room = usize::MAX;
+    if door == Door::Silent {
+        let _ = read(&mut stream, &mut room).await;
+        return;
+    }
     if let Door::Closed(code) = door {
         let mut error = vec![0xff];
         error.extend(code.to_le_bytes());
@@ -446,6 +452,37 @@ fn a_release_goes_to_the_session_that_owes_an_answer() {
         let connections: Vec<usize> = heard.iter().map(|one| one.number).collect();
         assert_eq!(connections, [1, 1], "{heard:?}");
     });
+}
+
+/// It grants nothing any more, with a release behind it or without.
+#[test]
+fn a_request_is_waited_for_until_its_deadline_and_no_longer() {
+    let limit = WORK * 100;
+    let row_less = [Said::Row(&[0], None), Said::Row(&[], None)];
+    for (door, said) in [
+        (Door::Silent, &row_less[..0]),
+        (Door::Open, &row_less[..0]),
+        (Door::Open, &row_less),
+    ] {
+        at(&[door], limit, async |node, server| {
+            let claim = claim(false);
+            server.says(said.to_vec());
+            let begun = clock::now();
+            let mut attempt = node.acquire(&claim);
+            if door == Door::Open {
+                server.hears(said.len() + 1).await;
+                node.settled(Duration::ZERO).await;
+                let waited = clock::now().since(begun);
+                assert!(waited >= limit, "{said:?}: {waited:?}");
+            }
+            let _ = clock::until(begun + limit, &mut attempt).await;
+            let late = clock::now();
+            drop(node.release(&release(claim.token)));
+            node.settled(WORK).await;
+            let waited = clock::now().since(late);
+            assert!(waited < limit / 2, "{door:?}, {said:?}: {waited:?}");
+        });
+    }
 }
 
 #[test]
