@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::support::{Database, Rlock, Server, eventually, rlock, rlock_words, signal};
+use crate::support::{CutOff, Database, Rlock, Server, eventually, rlock, rlock_words, signal};
 use nix::sys::signal::Signal;
 
 /// Makes a `#[test]` of each test on a server of its own.
@@ -31,6 +31,7 @@ macro_rules! database_suite {
             without_a_server_the_command_is_dead_before_its_lease_ends
             a_server_that_says_nothing_costs_one_node_timeout
             a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_its_lock
+            a_client_that_is_killed_while_it_is_cut_off_keeps_no_place_in_line
             a_waiter_without_a_second_session_asks_again_and_again
             a_server_without_a_session_to_spare_is_not_passed_over
             a_guard_kills_the_command_of_a_killed_rlock_and_gives_the_lock_back
@@ -90,6 +91,9 @@ pub(crate) trait ShedLocked: Database {
 
     /// The statement that counts the requests of rlock that wait for a row.
     const WAITING: &'static str;
+
+    /// The statement that tells the ports of rlock's connections.
+    const PORTS: &'static str;
 
     /// The error of a user who has all the sessions that it may have.
     const NO_SESSION: &'static str;
@@ -526,6 +530,23 @@ pub(crate) fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_it
     held.finish().code(79).within(SOON);
     blocking.end();
     job(&server).sh("true").code(0);
+}
+
+/// The kernel of the server would keep its connection for two hours.
+pub(crate) fn a_client_that_is_killed_while_it_is_cut_off_keeps_no_place_in_line<D: ShedLocked>(
+    server: D,
+) {
+    let held = job(&server).args(TTL).hold("echo ready; sleep 60");
+    let ports = server.sql(D::PORTS);
+    let waiter = job(&server).args(["--", "echo", "ran"]).spawn();
+    wait_for_waiters(&server, 1);
+    let Some(_cut) = CutOff::ports(&ports) else {
+        return;
+    };
+    // The guard gives the lock back over a connection of its own.
+    signal(held.pid(), Signal::SIGKILL);
+    waiter.finish().code(0).printed(&["ran"]);
+    eventually("its session is ended", || server.sql(D::SESSIONS) == "0");
 }
 
 pub(crate) fn a_waiter_without_a_second_session_asks_again_and_again<D: ShedLocked>(server: D) {

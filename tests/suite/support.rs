@@ -2,9 +2,9 @@
 
 pub(crate) use testkit::processes::{alive, children, guard_of, parent, signal, state};
 pub(crate) use testkit::{
-    Alias, Certificates, Client, Cluster, Database, Delay, Etcd, Finished, LOADS_SLOWLY, MariaDb,
-    NOBODY, Nodes, PgBouncer, Port, Postgres, Proxy, Rlock, Rooted, Running, Sentinel, Server,
-    Session, Shared, Watched, eventually, far, far_at_first, skipped, slow,
+    Alias, Certificates, Client, Cluster, CutOff, Database, Delay, Etcd, Finished, LOADS_SLOWLY,
+    MariaDb, NOBODY, Nodes, PgBouncer, Port, Postgres, Proxy, Rlock, Rooted, Running, Sentinel,
+    Server, Session, Shared, Watched, eventually, far, far_at_first, skipped, slow,
 };
 
 use std::ffi::OsStr;

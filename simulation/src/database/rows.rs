@@ -448,6 +448,7 @@ fn called(name: &str, arguments: &[Value], context: &mut Context) -> Result<Valu
                 }
                 "synchronous_commit" => context.synchronous_commit.clone_from(&to),
                 "statement_timeout" => {}
+                tcp if tcp.starts_with("tcp_") => {}
                 _ => return Err(strange(format!("the setting {setting}"))),
             }
             Ok(Value::Text(to))

@@ -134,11 +134,13 @@ pub(in crate::store) trait Dialect: Sync {
     /// some row of the table.
     fn recorded(&self, table: &Table, name: &str, record: &RecordRow, condition: &str) -> String;
 
-    /// Returns the request for the place `number` in a line: it returns when that is the first.
-    fn stand_in_line(&self, number: i64) -> String;
+    /// Returns the request for the place `number` in a line: it returns when that is the first. The
+    /// session of a client that is cut off for `gone` ends, where its place is the first.
+    fn stand_in_line(&self, number: i64, gone: Duration) -> String;
 
-    /// Returns the request for the first place in a line, if there is none in it.
-    fn stand_first(&self, number: i64) -> String;
+    /// Returns the request for the first place in a line, if there is none in it. The session ends as
+    /// above.
+    fn stand_first(&self, number: i64, gone: Duration) -> String;
 
     /// Returns the request that leaves a line.
     fn leave_line(&self, number: i64) -> String;

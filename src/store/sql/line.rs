@@ -4,10 +4,12 @@
 //! 1. A waiter asks for it in a session of its own, and the database keeps the order. When the waiter
 //!    has it, the waiter is the first.
 //! 2. A run that has got the row without a wait takes it too, so that those behind it wait for it.
-//! 3. It ends with its session, however a client ends. Behind a pooler a session is no client's own,
-//!    so that there is no line, and waiters ask for the row again and again.
+//! 3. It ends with its session, however a client ends. That of a client which is cut off ends after
+//!    its TTL.
+//! 4. Behind a pooler a session is no client's own, so that there is no line, and waiters ask for the
+//!    row again and again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::lock::Lock;
@@ -23,6 +25,9 @@ const CLOSED: Duration = Duration::from_secs(1);
 
 /// Longest such time.
 const LONGEST_CLOSED: Duration = Duration::from_secs(60);
+
+/// Limits of the time after which a client that is cut off has no place any more: its TTL.
+const GONE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3600)];
 
 /// This client's place.
 #[derive(Default)]
@@ -68,7 +73,7 @@ impl Line {
 impl Lock {
     /// Begins to wait in the line, unless this client does or has waited already. `session`: that in
     /// which the row was asked for.
-    pub(super) fn enter_line(self: &Arc<Self>, session: &Session) {
+    pub(super) fn enter_line(self: &Arc<Self>, session: &Session, ttl: Duration) {
         let mut state = self.state();
         let line = &mut state.line;
         if !session.is_direct {
@@ -79,49 +84,55 @@ impl Lock {
         }
         let lock = Arc::downgrade(self);
         let pool = Arc::clone(&self.pool);
-        let number = self.line_number();
+        let (number, gone) = (self.line_number(), gone(ttl));
         let task = tokio::spawn(async move {
             let first = async {
                 let session = pool.own_session().await?;
-                let reply = session
-                    .ask(&pool.table.dialect.stand_in_line(number))
-                    .await?;
+                let stands = pool.table.dialect.stand_in_line(number, gone);
+                let reply = session.ask(&stands).await?;
                 Ok::<_, crate::store::Fault>(is_first(&reply).then_some(session))
             };
             let first = first.await.ok().flatten();
+            let place = first.as_ref().map(Arc::downgrade);
             let Some(lock) = lock.upgrade() else { return };
-            let mut state = lock.state();
-            state.line.waiting = None;
-            let word = if first.is_some() {
-                Wake::YourTurn
-            } else {
-                // The waiter asks again and again until the server has a session to spare.
-                Wake::Recheck
-            };
-            let line = &mut state.line;
-            if first.is_some() {
-                line.failures = 0;
-            } else {
-                let closed = backoff::doubled(CLOSED, line.failures, LONGEST_CLOSED);
-                line.closed = Some(clock::now() + closed);
-                line.failures = line.failures.saturating_add(1);
+            lock.has_waited(first);
+            drop(lock);
+            if let Some(place) = place {
+                keep_awake(place, gone / 3).await;
             }
-            line.first = first;
-            drop(state);
-            lock.hints.tell(Hint::Woken(word));
         });
         line.waiting = Some(task.abort_handle());
     }
 
+    /// Notes the session that is the first now; `None`: this client cannot stand in the line.
+    fn has_waited(&self, first: Option<Arc<Session>>) {
+        let mut state = self.state();
+        let line = &mut state.line;
+        line.waiting = None;
+        let word = if first.is_some() {
+            line.failures = 0;
+            Wake::YourTurn
+        } else {
+            let closed = backoff::doubled(CLOSED, line.failures, LONGEST_CLOSED);
+            line.closed = Some(clock::now() + closed);
+            line.failures = line.failures.saturating_add(1);
+            // The waiter asks again and again until the server has a session to spare.
+            Wake::Recheck
+        };
+        line.first = first;
+        drop(state);
+        self.hints.tell(Hint::Woken(word));
+    }
+
     /// Takes the first place behind a grant, in the session of the grant, if the line is empty.
-    pub(super) fn head_line(self: &Arc<Self>, session: Arc<Session>) {
+    pub(super) fn head_line(self: &Arc<Self>, session: Arc<Session>, ttl: Duration) {
         if !session.is_direct || self.state().line.is_first() {
             return;
         }
         let (lock, number) = (Arc::clone(self), self.line_number());
         tokio::spawn(async move {
             let dialect = lock.pool.table.dialect;
-            let reply = session.ask(&dialect.stand_first(number)).await;
+            let reply = session.ask(&dialect.stand_first(number, gone(ttl))).await;
             if !reply.is_ok_and(|reply| is_first(&reply)) {
                 return;
             }
@@ -155,6 +166,27 @@ impl Lock {
         let digest = sha1_smol::Sha1::from(text).digest().bytes();
         let first: [u8; 8] = std::array::from_fn(|index| digest[index]);
         i64::from_be_bytes(first)
+    }
+}
+
+/// Returns the time after which a client with this TTL that is cut off has no place any more.
+fn gone(ttl: Duration) -> Duration {
+    let [least, most] = GONE;
+    ttl.clamp(least, most)
+}
+
+/// Asks the session of a place again and again, until that is given up. Otherwise the server would take
+/// it for that of a client that is cut off.
+async fn keep_awake(session: Weak<Session>, pause: Duration) {
+    loop {
+        let next = clock::now() + pause;
+        let _ = clock::until(next, std::future::pending::<()>()).await;
+        let Some(session) = session.upgrade() else {
+            return;
+        };
+        if session.ask("SELECT 1").await.is_err() {
+            return;
+        }
     }
 }
 

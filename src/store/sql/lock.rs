@@ -216,7 +216,7 @@ impl Lock {
                 self.state().holds = true;
                 self.pool.holds(token, &self.key);
                 if claim.ticket.is_none() {
-                    self.head_line(session);
+                    self.head_line(session, ttl);
                 }
                 return Ok(Vote::Granted {
                     until,
@@ -243,7 +243,7 @@ impl Lock {
             }
             if let Some(occupant) = row.occupant() {
                 if claim.ticket.is_some() {
-                    self.enter_line(&session);
+                    self.enter_line(&session, ttl);
                 }
                 return Ok(self.blocked(claim, occupant, seen.now));
             }

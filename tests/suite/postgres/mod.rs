@@ -26,6 +26,7 @@ fn now(clock: Clock) -> String {
 impl ShedLocked for Postgres {
     const LOCKED: &'static str = "55P03";
     const WAITING: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND wait_event_type = 'Lock'";
+    const PORTS: &'static str = "SELECT client_port FROM pg_stat_activity WHERE usename = 'rlock'";
     const NO_SESSION: &'static str = "(53300)";
 
     fn locks(&self, clock: Clock) -> bool {

@@ -76,6 +76,12 @@ fn line(number: i64) -> String {
     format!("'rlock:{number:016x}'")
 }
 
+/// Lets a session end that is asked nothing for `gone`. Otherwise that of a client which is cut off would
+/// stay for hours.
+fn ends_after(gone: Duration) -> String {
+    format!("SET wait_timeout = {}", gone.as_secs())
+}
+
 impl Dialect for MySql {
     fn name(&self) -> &'static str {
         "MySQL"
@@ -247,14 +253,20 @@ impl Dialect for MySql {
         )
     }
 
-    fn stand_in_line(&self, number: i64) -> String {
-        // No limit of the server ends it. Each of the two databases knows its own.
-        let unlimited = "SET autocommit = 1 /*M!100108 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
-        format!("{unlimited};\nSELECT GET_LOCK({}, 86400)", line(number))
+    fn stand_in_line(&self, number: i64, gone: Duration) -> String {
+        // No limit of the server ends its statement. Each of the two databases knows its own.
+        let unlimited =
+            "/*M!100108 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
+        let (ends, line) = (ends_after(gone), line(number));
+        format!("{ends} {unlimited};\nSELECT GET_LOCK({line}, 86400)")
     }
 
-    fn stand_first(&self, number: i64) -> String {
-        format!("SELECT GET_LOCK({}, 0)", line(number))
+    fn stand_first(&self, number: i64, gone: Duration) -> String {
+        format!(
+            "{};\nSELECT GET_LOCK({}, 0)",
+            ends_after(gone),
+            line(number)
+        )
     }
 
     fn leave_line(&self, number: i64) -> String {

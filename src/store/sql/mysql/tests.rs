@@ -46,6 +46,8 @@ enum Said {
     Row(&'static [u8], Option<Told>),
     /// The same, which comes only with the next answer.
     Late(&'static [u8], Option<Told>),
+    /// The first place in line.
+    Place,
 }
 
 /// The way in which a server meets a client.
@@ -204,6 +206,7 @@ async fn serve(server: Arc<Server>, mut stream: DuplexStream, number: usize, doo
                 Some(Said::Row(counts, row)) => {
                     [std::mem::take(&mut late), shown(counts, row.as_ref())].concat()
                 }
+                Some(Said::Place) => rows(1, &[vec!["1".to_owned()]], false),
                 Some(Said::Late(counts, row)) => {
                     late.extend(shown(counts, row.as_ref()));
                     continue;
@@ -274,16 +277,16 @@ fn with<T>(test: impl AsyncFnOnce(&dyn Node, &Server) -> T) -> T {
     at(&[Door::Open], LIMIT, test)
 }
 
-fn term() -> Term {
+fn term(ttl: Duration) -> Term {
     let options = ScheduleOptions {
         drift: 0.0,
-        ..ScheduleOptions::new(TTL)
+        ..ScheduleOptions::new(ttl)
     };
     Schedule::new(options).unwrap().term()
 }
 
 fn claim(waits: bool) -> Claim {
-    Claim::example(term(), waits.then(|| Waiter::example(1)))
+    Claim::example(term(TTL), waits.then(|| Waiter::example(1)))
 }
 
 fn release(token: Token) -> Release {
@@ -483,6 +486,30 @@ fn a_request_is_waited_for_until_its_deadline_and_no_longer() {
             assert!(waited < limit / 2, "{door:?}, {said:?}: {waited:?}");
         });
     }
+}
+
+/// A server ends a session that is idle, as that of a client that is cut off is.
+#[test]
+fn the_session_of_a_place_in_line_is_not_idle() {
+    with(async |node, server| {
+        let claim = Claim::example(term(Duration::from_secs(9)), Some(Waiter::example(1)));
+        server.says([
+            Said::Row(&[0], row("held", Token::fresh(), 9)),
+            Said::Place,
+            Said::Place,
+        ]);
+        let answer = node.acquire(&claim).await;
+        assert!(matches!(answer.vote, Vote::Blocked(_)), "{:?}", answer.vote);
+        server.hears(3).await;
+        let heard = server.heard();
+        assert!(
+            heard[1].text.starts_with("SET wait_timeout = 10 "),
+            "{heard:?}"
+        );
+        assert_eq!((heard[2].number, &*heard[2].text), (2, "SELECT 1"));
+        let passed = heard[2].at.since(heard[1].at);
+        assert!(passed < Duration::from_secs(5), "{passed:?}");
+    });
 }
 
 #[test]

@@ -207,17 +207,20 @@ impl Dialect for Postgres {
         )
     }
 
-    fn stand_in_line(&self, number: i64) -> String {
+    fn stand_in_line(&self, number: i64, gone: Duration) -> String {
         // The server notices the end of a client that waits; older ones than 14 know no such setting.
         format!(
-            "SELECT set_config('lock_timeout', '0', false), set_config('statement_timeout', '0', false);\n\
+            "{};\n\
+             SELECT set_config('lock_timeout', '0', false), set_config('statement_timeout', '0', false);\n\
              SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = 'client_connection_check_interval';\n\
-             SELECT pg_advisory_lock({number})"
+             SELECT pg_advisory_lock({number})",
+            ends_after(gone),
         )
     }
 
-    fn stand_first(&self, number: i64) -> String {
-        format!("SELECT pg_try_advisory_lock({number})")
+    fn stand_first(&self, number: i64, gone: Duration) -> String {
+        let ends = ends_after(gone);
+        format!("{ends};\nSELECT pg_try_advisory_lock({number})")
     }
 
     fn leave_line(&self, number: i64) -> String {
@@ -283,6 +286,22 @@ fn to_write(limit: Duration) -> String {
     )
 }
 
+/// Lets the session of a client end that is cut off for `gone`. The kernel would wait for two hours.
+fn ends_after(gone: Duration) -> String {
+    let settings = [
+        ("idle", (gone / 2).as_secs()),
+        ("interval", (gone / 6).as_secs()),
+        ("count", 3),
+    ];
+    let settings = settings
+        .map(|(name, value)| format!("set_config('tcp_keepalives_{name}', '{value}', false)"));
+    format!(
+        "SELECT {}, set_config('tcp_user_timeout', '{}', false)",
+        settings.join(", "),
+        gone.as_millis(),
+    )
+}
+
 /// Whether a unique index is on the name alone. A view has none of its own.
 fn has_one_row_each(table: &Table) -> String {
     let [name, ..] = table.columns();
@@ -315,6 +334,15 @@ mod tests {
         assert_eq!(
             Postgres.timestamp(1_795_684_015_578_486),
             "timestamp 'epoch' + make_interval(secs => 1795684015) + make_interval(secs => 0.578486)"
+        );
+    }
+
+    #[test]
+    fn the_kernel_of_the_server_takes_a_client_that_is_cut_off_for_gone_within_the_time() {
+        assert_eq!(
+            ends_after(Duration::from_secs(10)),
+            "SELECT set_config('tcp_keepalives_idle', '5', false), set_config('tcp_keepalives_interval', '1', false), \
+             set_config('tcp_keepalives_count', '3', false), set_config('tcp_user_timeout', '10000', false)"
         );
     }
 
