@@ -189,6 +189,30 @@ pub(crate) fn make_table<D: Database>(server: &D, told: &str) {
     server.sql(&line.unwrap_or_else(|| panic!("{told}")));
 }
 
+/// Lets the server of a holder fail, and another client take the lock at `new`, which lacks the row,
+/// before the holder has noticed anything. The next renewal would come 20 s after the last one.
+pub(crate) fn forget_the_row<D: Database>(
+    mut old: D,
+    new: &D,
+    fail: impl Fn(&mut D),
+    promote: impl Fn(&D),
+) {
+    let both = format!("{}://rlock@{},{}/rlock", D::SCHEME, old.host(), new.host());
+    let run = |node: &str| rlock("job").node(node).args(["--ttl", "60s"]);
+    let first = run(&both).hold("echo ready; exec sleep 60");
+    first.signal(Signal::SIGSTOP);
+    fail(&mut old);
+    promote(new);
+    let mut second = run(&new.url()).hold(HOLD);
+    let begin = Instant::now();
+    first.signal(Signal::SIGCONT);
+    first.finish().code(79).mentions(&["another client"]);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    drop(second.stdin.take());
+    second.finish().code(0).silent();
+}
+
 /// Returns the names and the fences that commands have written.
 fn order(dir: &Path) -> Vec<(String, u64)> {
     let text = std::fs::read_to_string(dir.join("order")).unwrap_or_default();

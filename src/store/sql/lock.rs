@@ -519,19 +519,30 @@ impl Lock {
         self.records(note).into_iter().next()
     }
 
+    /// Looks at the row for the holder. A session that does not answer in time is asked no more.
+    async fn looked(&self) -> Option<Seen> {
+        let session = self.pool.session().await.ok()?;
+        let message = self.pool.table.peek(&self.key);
+        let answer = Box::pin(session.request(&message, None));
+        let reply = self.pool.in_time(&session, answer).await?.ok()?;
+        let seen = seen(&reply, message.shows).ok()?;
+        session.heard(seen.now);
+        Some(seen)
+    }
+
     /// Looks at the row from now on, for the holder of `token`, which hears when it changes.
     pub(super) fn watch(self: &Arc<Self>, token: Token) {
         let lock = Arc::downgrade(self);
         let task = tokio::spawn(async move {
             let mut is_told = false;
+            let mut next = clock::now() + WATCH;
             loop {
-                let next = clock::now() + WATCH;
                 let _ = clock::until(next, std::future::pending::<()>()).await;
                 let Some(lock) = lock.upgrade() else { return };
-                let message = lock.pool.table.peek(&lock.key);
-                let limit = clock::now() + lock.pool.limit;
-                let looked = clock::until(limit, Box::pin(lock.seen(&message))).await;
-                let Some(Ok(seen)) = looked else { continue };
+                next = clock::now() + WATCH;
+                let Some(seen) = lock.looked().await else {
+                    continue;
+                };
                 // ShedLock before 7.0 may end a lock by its name alone, and leave the rest.
                 let is_held = |row: &Row| row.is(RowState::Held, token) && row.left.is_some();
                 let is_ours = seen.row.as_ref().is_some_and(is_held);

@@ -199,13 +199,25 @@ impl Pool {
             (None, unwritten)
         };
         let mut answer = Box::pin(session.request(message, unwritten));
-        let in_time = clock::until(clock::now() + self.limit, &mut answer).await;
+        let in_time = self.in_time(session, &mut answer).await;
         drop(unheard);
-        if let Some(answer) = in_time {
-            return answer;
+        match in_time {
+            Some(answer) => answer,
+            None => answer.await,
         }
-        session.give_up();
-        answer.await
+    }
+
+    /// Returns the answer of `session` if it comes in time. Otherwise that is asked no more.
+    pub(super) async fn in_time<T>(
+        &self,
+        session: &Session,
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
+        let answer = clock::until(clock::now() + self.limit, answer).await;
+        if answer.is_none() {
+            session.give_up();
+        }
+        answer
     }
 
     /// Asks what may be asked twice: again, if the session was broken.

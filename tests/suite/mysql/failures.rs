@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::sql::{HOLD, ShedLocked as _, TTL, Transaction, end, job, wait_for_waiters};
+use crate::sql::{
+    HOLD, ShedLocked as _, TTL, Transaction, end, forget_the_row, job, wait_for_waiters,
+};
 use crate::support::{Database, MariaDb, eventually, rlock, signal};
 
 /// The server runs what is in its socket, though its clients are gone: a request for the lock, and
@@ -229,6 +231,36 @@ fn a_failover_that_forgets_the_row_ends_the_command() {
     held.finish().code(79).within(Duration::from_secs(40));
     let run = || rlock("job").node(&both);
     run().sh("echo ran").code(0).printed(&["ran"]);
+}
+
+/// The replication is asynchronous, and stands still when the lock is taken.
+#[test]
+fn a_failover_that_forgets_the_row_ends_the_command_although_another_has_the_lock() {
+    for fail in [MariaDb::kill, |server: &mut MariaDb| server.freeze()] {
+        let (Some(old), Some(new)) = (
+            MariaDb::start_with(&["log-bin=binary", "binlog-format=ROW", "server-id=1"]),
+            MariaDb::start_with(&["read-only=1", "server-id=2"]),
+        ) else {
+            return;
+        };
+        old.sql("CREATE USER copier@'%'; GRANT REPLICATION SLAVE ON *.* TO copier@'%'");
+        let status = old.sql("SHOW MASTER STATUS");
+        let [file, position, ..] = status.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{status}")
+        };
+        new.sql(&format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'copier', \
+             MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}; START SLAVE",
+            old.instance().port(),
+        ));
+        rlock("copied").node(&old.url()).sh("true").code(0);
+        eventually("it follows", || {
+            new.sql("SELECT COUNT(*) FROM shedlock WHERE name = 'copied'") == "1"
+        });
+        new.sql("STOP SLAVE");
+        let promote = |new: &MariaDb| drop(new.sql("SET GLOBAL read_only = 0"));
+        forget_the_row(old, &new, fail, promote);
+    }
 }
 
 /// A transaction of another program has the row of the record, and wants that of the lock. It has

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::sql::{HOLD, TTL, job, wait_for_waiters};
+use crate::sql::{HOLD, TTL, forget_the_row, job, wait_for_waiters};
 use crate::support::{Database, Postgres, eventually, rlock};
 
 /// A release writes two rows, that of its record and the lock's, always in this order.
@@ -197,6 +197,17 @@ fn a_failover_that_forgets_the_row_ends_the_command() {
         .sh("echo ran")
         .code(0)
         .printed(&["ran"]);
+}
+
+#[test]
+fn a_failover_that_forgets_the_row_ends_the_command_although_another_has_the_lock() {
+    for fail in [Postgres::kill, |server: &mut Postgres| server.freeze()] {
+        let Some(primary) = Postgres::start() else {
+            return;
+        };
+        let standby = Postgres::standby(&primary, &["primary_conninfo=host=127.0.0.1 port=1"]);
+        forget_the_row(primary, &standby, fail, Postgres::promote);
+    }
 }
 
 #[test]

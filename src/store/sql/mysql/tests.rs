@@ -488,6 +488,18 @@ fn a_request_is_waited_for_until_its_deadline_and_no_longer() {
     }
 }
 
+#[test]
+fn a_look_that_is_not_answered_is_followed_by_one_over_another_session() {
+    at(&[Door::Open], WORK * 10, async |node, server| {
+        let claim = claim(false);
+        taken(node, server, &claim).await;
+        node.queue().unwrap().listen(claim.token);
+        server.hears(2).await;
+        let connections: Vec<usize> = server.heard().iter().map(|one| one.number).collect();
+        assert_eq!(connections, [1, 2]);
+    });
+}
+
 /// A server ends a session that is idle, as that of a client that is cut off is.
 #[test]
 fn the_session_of_a_place_in_line_is_not_idle() {
