@@ -140,6 +140,8 @@ const NAME: usize = 120;
 pub struct ScanResult {
     /// The locks, by the names under which they are stored.
     pub keys: Vec<Key>,
+    /// The places that the user may not list.
+    pub closed: Vec<Key>,
     /// The nodes that could not be scanned.
     pub faults: Faults,
 }
@@ -168,7 +170,7 @@ pub async fn scan(
         };
         names(pages, &wanted, visited).await
     };
-    let mut all = BTreeSet::new();
+    let (mut all, mut closed) = (BTreeSet::new(), Vec::new());
     let mut faults = Faults::default();
     for (node, walked) in join_all(stores.iter().map(|store| walk(store.as_ref())))
         .await
@@ -176,29 +178,35 @@ pub async fn scan(
         .enumerate()
     {
         match walked {
-            Ok(keys) => all.extend(keys),
+            Ok((keys, places)) => {
+                all.extend(keys);
+                closed.extend(places);
+            }
             Err(fault) => faults.push(node, stores[node].name(), fault),
         }
     }
     ScanResult {
         keys: all.into_iter().collect(),
+        closed,
         faults,
     }
 }
 
-/// Returns the `wanted` locks of all pages. `visited` is told of each page.
+/// Returns the `wanted` locks of all pages, and the places that the user may not list. `visited` is told
+/// of each page.
 async fn names(
     mut pages: Pages,
     wanted: impl Fn(&Key) -> bool,
     mut visited: impl FnMut(&Page),
-) -> Result<BTreeSet<Key>, Fault> {
-    let (mut keys, mut room) = (BTreeSet::new(), NAMES_ROOM);
+) -> Result<(BTreeSet<Key>, Vec<Key>), Fault> {
+    let (mut keys, mut closed, mut room) = (BTreeSet::new(), Vec::new(), NAMES_ROOM);
     let ends = clock::now() + LONGEST_WALK;
     while let Some(page) = pages.try_next().await? {
         if clock::now() >= ends {
             return Err(endless());
         }
         visited(&page);
+        closed.extend(page.closed);
         for key in page.keys.into_iter().filter(&wanted) {
             let takes = NAME + 2 * key.stored().len();
             if keys.insert(key) {
@@ -206,7 +214,7 @@ async fn names(
             }
         }
     }
-    Ok(keys)
+    Ok((keys, closed))
 }
 
 fn cannot_list() -> Fault {
@@ -244,6 +252,7 @@ mod tests {
                 keys: vec![Key::new("", &number.to_string()).expect("a name")],
                 visited: 1,
                 total: None,
+                ..Page::default()
             };
             Some((Ok(page), number + 1))
         }))

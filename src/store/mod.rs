@@ -77,10 +77,12 @@ pub trait Listing {
 }
 
 /// Some of the locks of a store. A lock may be found twice.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Page {
     /// The locks.
     pub keys: Vec<Key>,
+    /// Places that the user may not list: locks may be there, and below.
+    pub closed: Vec<Key>,
     /// Number of names that were looked at for this page.
     pub visited: u64,
     /// Number of names in all, if the store knows.

@@ -169,13 +169,28 @@ impl Selection {
         let mut keys = self.keys.clone();
         if self.has_patterns() {
             let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
-            let (found, unread) = find_locks(self, &stores, false).await;
+            let (found, closed, unread) = find_locks(self, &stores, false).await;
             if unread.len() > Quorum::of(stores.len()).tolerated() {
                 return Err(without_majority(SCAN_FAILS, stores.len(), &unread).into());
             }
             keys.extend(found);
+            // Otherwise it would seem that there is none.
+            if keys.is_empty() {
+                keys = closed;
+            }
         }
         Ok(keys)
+    }
+
+    /// Whether a lock may match that is at this place or below it.
+    fn may_be_below(&self, place: &Key) -> bool {
+        let place = format!("{}/", place.typed());
+        let may_be = |pattern: &Pattern| {
+            let head = pattern.as_str().split(['*', '?', '[']).next();
+            let head = head.unwrap_or_default();
+            head.starts_with(&place) || place.starts_with(head)
+        };
+        self.patterns.iter().any(may_be)
     }
 
     /// Whether a client of the host holds the lock, or it is unknown which client does.
@@ -203,7 +218,7 @@ impl View {
     ) -> anyhow::Result<Self> {
         let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
         let mut keys = selection.keys.clone();
-        let (found, unread) = find_locks(selection, &stores, with_line).await;
+        let (found, closed, unread) = find_locks(selection, &stores, with_line).await;
         if unread.len() > Quorum::of(stores.len()).tolerated() {
             let incomplete = Some(without_majority(SCAN_FAILS, stores.len(), &unread));
             return Ok(Self {
@@ -214,7 +229,7 @@ impl View {
                 incomplete,
             });
         }
-        keys.extend(found);
+        keys.extend(found.into_iter().chain(closed));
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
         let seen = async |key: &Key, max_waiters: usize, away: &Faults| {
@@ -361,13 +376,13 @@ fn without_majority(what: &str, nodes: usize, faults: &Faults) -> Failure {
     }
 }
 
-/// Scans for locks that match a pattern and are not named. Also returns the nodes that could not be
-/// scanned.
+/// Scans for locks that match a pattern and are not named. Also returns the places that the user may not
+/// list and where one may be, and the nodes that could not be scanned.
 async fn find_locks(
     selection: &Selection,
     stores: &[Box<dyn Store>],
     with_line: bool,
-) -> (Vec<Key>, Faults) {
+) -> (Vec<Key>, Vec<Key>, Faults) {
     if selection.patterns.is_empty() {
         return Default::default();
     }
@@ -381,7 +396,9 @@ async fn find_locks(
             && !selection.names(key)
     };
     let found = scan(stores, &selection.prefix, matches, drawn).await;
-    (found.keys, found.faults)
+    let mut closed = found.closed;
+    closed.retain(|place| selection.may_be_below(place) && !selection.names(place));
+    (found.keys, closed, found.faults)
 }
 
 /// Shows the locks every `every`, until a signal comes, the reader has gone or the user presses `q`.

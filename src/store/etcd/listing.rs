@@ -59,6 +59,7 @@ async fn page(
         keys,
         visited,
         total: None,
+        ..Page::default()
     };
     Ok((page, next))
 }

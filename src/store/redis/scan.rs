@@ -51,6 +51,7 @@ pub(super) fn pages(locator: Locator, limit: Duration, prefix: String) -> Pages 
                     keys,
                     visited: STEP as u64,
                     total: scans.size,
+                    ..Page::default()
                 },
                 Some(scans),
             )))

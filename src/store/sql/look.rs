@@ -158,6 +158,7 @@ async fn page(
         keys: keys.filter_map(|name| Key::new("", name).ok()).collect(),
         visited: names.len() as u64,
         total: None,
+        ..Page::default()
     };
     let next = names.last().filter(|_| names.len() >= PAGE);
     Ok((page, next.map(|name| Some((*name).to_owned()))))

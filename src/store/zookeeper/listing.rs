@@ -89,16 +89,16 @@ impl Walk {
             .iter()
             .map(|znode| visit.0.queue(&ask(znode)))
             .collect();
-        let (mut keys, mut found) = (Vec::new(), Vec::new());
+        let (mut keys, mut closed, mut found) = (Vec::new(), Vec::new(), Vec::new());
         let lead = self.lead;
         let key = |name: &str| Key::new("", &format!("{lead}{name}"));
         for ((name, depth), xid) in next.into_iter().zip(xids) {
             let children = match visit.0.reply(xid).await?.children()? {
                 Ok(children) => children,
                 Err(error::NO_NODE) => continue,
-                // It may be a lock, and none that is wanted is above it.
+                // Of what is wanted, nothing is above it.
                 Err(error::NO_AUTH) if !name.is_empty() && name.starts_with(&self.wanted) => {
-                    keys.extend(key(&name));
+                    closed.extend(key(&name));
                     continue;
                 }
                 Err(code) => return Err(refused(code)),
@@ -121,6 +121,7 @@ impl Walk {
         }
         Ok(Page {
             keys,
+            closed,
             visited: count as u64,
             total: None,
         })

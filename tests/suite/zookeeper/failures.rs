@@ -205,6 +205,14 @@ fn what_a_user_may_not_do_is_told_by_doctor_and_what_it_may_not_list_by_inspect(
         let told = inspect("", "").code(0).stdout.join("\n");
         assert!(told.contains("that this user may not read"), "{told}");
         inspect("", "/closed").code(77).said(&["NoAuth"]);
+        let words = |words: &[&str]| rlock_words(words).node(&as_user("")).finish();
+        for word in ["inspect", "break"] {
+            words(&[word, "closed/*"]).code(77).mentions(&["NoAuth"]);
+        }
+        words(&["inspect", "open/*"]).code(1);
+        // What it may list can be broken.
+        let broken = words(&["break", "op*", "--yes", "--foreign"]);
+        broken.code(0).never_said("NoAuth");
         inspect("anna:secret@", "/closed")
             .code(0)
             .printed(&["no lock is held"]);
