@@ -11,8 +11,8 @@ use tokio::io::{DuplexStream, duplex};
 
 use super::names::lease_of;
 use super::rpc::{
-    AuthenticateResponse, Done, Event, KeyValue, LeaseResponse, RangeResponse, ResponseHeader,
-    ResponseOp, TxnResponse, WatchResponse,
+    AuthenticateResponse, Done, Event, KeyValue, LeaseResponse, MemberListResponse, RangeResponse,
+    ResponseHeader, ResponseOp, StatusResponse, TxnResponse, WatchResponse,
 };
 use super::*;
 use crate::clock;
@@ -20,6 +20,7 @@ use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::mode::Mode;
+use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
 use crate::secret::Secret;
 use crate::store::QueueAction;
@@ -130,6 +131,13 @@ async fn answer(mut respond: SendResponse<Bytes>, said: Said) {
 
 /// Lets `test` use a lock of this cluster, whose members are one.
 fn with<T: Future<Output = ()>>(url: &str, test: impl FnOnce(Box<dyn Node>, Arc<Member>) -> T) {
+    with_store(url, |store, member| {
+        test(store.open(&Key::new("", "job").unwrap()), member)
+    });
+}
+
+/// Lets `test` use this cluster, whose members are one.
+fn with_store<T: Future<Output = ()>>(url: &str, test: impl FnOnce(EtcdStore, Arc<Member>) -> T) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -154,18 +162,21 @@ fn with<T: Future<Output = ()>>(url: &str, test: impl FnOnce(Box<dyn Node>, Arc<
             trust: None,
         };
         let store = EtcdStore::over(&address, access, dial, LIMIT);
-        test(store.open(&Key::new("", "job").unwrap()), member).await;
+        test(store, member).await;
     });
 }
 
-fn term() -> Term {
-    let options = ScheduleOptions {
+fn options() -> ScheduleOptions {
+    ScheduleOptions {
         ttl: Duration::from_secs(TTL.unsigned_abs()),
         drift: 0.01,
         node_timeout: Some(Duration::from_secs(1)),
         kill_after: None,
-    };
-    Schedule::new(options).unwrap().term()
+    }
+}
+
+fn term() -> Term {
+    Schedule::new(options()).unwrap().term()
 }
 
 fn claim(waits: bool) -> Claim {
@@ -501,12 +512,49 @@ fn a_member_without_a_leader_is_followed_by_the_next() {
     });
 }
 
+fn login(token: &str) -> Said {
+    let token = token.to_owned();
+    Said::Message(AuthenticateResponse { token }.encode_to_vec())
+}
+
+#[test]
+fn doctor_quotes_a_member_without_the_password() {
+    with_store("etcd://u:p@a", |store, member| async move {
+        let status = StatusResponse {
+            version: "3.5.13 p\x1b".to_owned(),
+            errors: vec!["alarm p".to_owned()],
+            ..StatusResponse::default()
+        };
+        let members = MemberListResponse::default();
+        member.says([
+            login("one"),
+            Said::Message(status.encode_to_vec()),
+            lease(0),
+            login("two"),
+            range(origin(1, 1, 1), Vec::new()),
+            Said::Message(members.encode_to_vec()),
+        ]);
+        let plan = Plan {
+            role: Role::Job,
+            keys: Vec::new(),
+            nodes: 1,
+            schedule: Schedule::new(options()).unwrap(),
+            options: options(),
+            guard: RestartGuard::Auto,
+        };
+        let told = store.examine(&plan).await.unwrap();
+        assert_eq!(told.version.as_deref(), Some("3.5.13 ***\\x1b"));
+        let words = format!("{:?}{:?}{:?}", told.lines, told.findings, told.fields);
+        assert!(words.contains("alarm ***"), "{words}");
+        assert!(
+            !words.contains("13 p") && !words.contains("alarm p"),
+            "{words}"
+        );
+    });
+}
+
 #[test]
 fn a_login_that_is_over_is_made_anew() {
-    let login = |token: &str| {
-        let token = token.to_owned();
-        Said::Message(AuthenticateResponse { token }.encode_to_vec())
-    };
     with("etcd://u:p@a", |node, member| async move {
         let over = Said::Refusal("16", "etcdserver: invalid auth token");
         member.says([login("one"), over, login("two")]);

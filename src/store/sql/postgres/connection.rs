@@ -362,9 +362,11 @@ mod tests {
     #[test]
     fn a_server_that_repeats_the_password_is_quoted_without_it() {
         done(async {
-            let (begun, mut server) = connected(1 << 16).await;
+            let (mut begun, mut server) = connected(1 << 16).await;
+            begun.version = format!("15 {PASSWORD}");
             let greeting = Greeting { now: 1, process: 7 };
             let session = Session::new(begun, &greeting, Some(&Secret::new(PASSWORD)));
+            assert_eq!(session.version, "15 ***");
             let (asked, ()) = tokio::join!(session.ask("x"), refuse(&mut server));
             assert_eq!(asked.unwrap_err().why, "denied to *** (42501)");
 
