@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use super::rpc::{first_length, framed, take_first};
 use super::status::{Status, stranger};
 use crate::secret::Secret;
-use crate::store::net::dial::Stream;
+use crate::store::net::dial::{SAID_NOTHING, Stream};
 use crate::store::net::tls::refused_certificate;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
@@ -271,10 +271,12 @@ fn broken(error: &h2::Error, known: &LinkState) -> Fault {
             (None, Some(reason)) => reason.to_string(),
             (None, None) => error.to_string(),
         };
-        Fault::new(
-            FaultKind::Unknown,
-            format!("the connection broke: {}", escape::short(&why)),
-        )
+        let why = format!("the connection broke: {}", escape::short(&why));
+        let fault = Fault::new(FaultKind::Unknown, why);
+        match known.first {
+            Some(_) => fault,
+            None => fault.with_remedy(SAID_NOTHING),
+        }
     })
 }
 

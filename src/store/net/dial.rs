@@ -61,6 +61,9 @@ pub(in crate::store) fn boxed(
         .map_err(|error| cannot_connect(&error))
 }
 
+/// The remedy for a server that closes a connection and has said nothing.
+pub(in crate::store) const SAID_NOTHING: &str = "it said nothing: see its log, and the port";
+
 fn cannot_connect(error: &io::Error) -> Fault {
     let fault = Fault::new(
         FaultKind::Unavailable,

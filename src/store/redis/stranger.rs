@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::call::Call;
 use super::requests::Requests;
-use crate::store::net::dial::{self, Dialing, TLS_ALERT};
+use crate::store::net::dial::{self, Dialing, SAID_NOTHING, TLS_ALERT};
 use crate::store::redis::locator::HashSlot;
 use crate::store::redis::locator::redirect::Redirect;
 use crate::store::{Fault, FaultKind};
@@ -58,7 +58,7 @@ pub(super) async fn explained(requests: &Requests, slot: Option<HashSlot>, fault
         return if link.site.connector.leads_to_tls(requests.pool.limit).await {
             tls()
         } else {
-            fault
+            fault.with_remedy(SAID_NOTHING)
         };
     }
     if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {

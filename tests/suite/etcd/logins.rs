@@ -1,5 +1,7 @@
 //! Users, passwords, TLS, and servers that are no etcd.
 
+use std::net::TcpListener;
+
 use crate::support::{Certificates, Etcd, Server, rlock, rlock_words};
 
 /// Makes a user `job` who may use the lock `job` only, and asks for users from then on.
@@ -164,6 +166,7 @@ fn a_server_that_is_no_etcd_is_told_from_one() {
     let at = |scheme: &str, port: u16| {
         rlock("job")
             .node(&format!("{scheme}://127.0.0.1:{port}"))
+            .args(["-n"])
             .sh("true")
     };
     at("etcd", server.port())
@@ -186,4 +189,11 @@ fn a_server_that_is_no_etcd_is_told_from_one() {
         .code(78)
         .said(&["does not speak TLS; write etcd://"]);
     at("etcd", 1).code(69).mentions(&["cannot connect"]);
+    let closing = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = closing.local_addr().expect("an address").port();
+    std::thread::spawn(move || closing.incoming().for_each(drop));
+    for scheme in ["etcd", "redis"] {
+        let told = at(scheme, port).code(69);
+        told.said(&["it said nothing: see its log, and the port"]);
+    }
 }
