@@ -183,12 +183,7 @@ impl Lock {
                         let fault = left.err().map_or(fault, unknown);
                         return (Vote::Failed(fault), None);
                     }
-                    let told = self.telling(&place, claim);
-                    let judged = self.judged(claim, place, until, ahead, fence).await;
-                    if matches!(judged.0, Vote::Granted { .. }) {
-                        tokio::spawn(told);
-                    }
-                    return judged;
+                    return self.judged(claim, place, until, ahead, fence).await;
                 }
                 // Its lease is over: it enters again, at the end.
                 Ok(Proof::Gone(_)) => self.forget_place(),
@@ -298,36 +293,6 @@ impl Lock {
         (state.seen, state.turn) = (revision, None);
         drop(state);
         Ok((place, until, ahead, fence_of(revision)))
-    }
-
-    /// Lets the entry of a waiter tell since when it holds, unless another client has changed it.
-    fn telling(
-        self: &Arc<Self>,
-        place: &Place,
-        claim: &Claim,
-    ) -> impl Future<Output = ()> + 'static {
-        let put = PutRequest {
-            key: place.key.clone(),
-            value: value(claim.token, &claim.details, claim.ticket.as_ref()),
-            lease: 0,
-            ignore_lease: true,
-        };
-        let request = TxnRequest {
-            compare: vec![compare(&place.key, CompareTo::Mod(place.created))],
-            success: vec![op(Request::Put(put))],
-            failure: Vec::new(),
-        };
-        let lock = Arc::clone(self);
-        async move {
-            let Ok(reply) = lock.client.ask(request).await else {
-                return;
-            };
-            // The holder need not hear of what it has done itself.
-            if let (true, Ok(at)) = (reply.succeeded, header(reply.header)) {
-                let mut state = lock.state();
-                state.seen = state.seen.max(at.revision);
-            }
-        }
     }
 
     /// Returns the vote of an entry that is ours until then, and its rank in the line if it is not

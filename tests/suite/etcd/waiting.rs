@@ -1,11 +1,10 @@
 //! Waits that begin without a leader, those whose member hangs, and those that are given up.
 
 use std::net::Ipv4Addr;
-use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::{HOLD, LONG, calls, wait_for_entries};
-use crate::support::{Delay, Etcd, Proxy, eventually, rlock, rlock_words};
+use crate::support::{Delay, Etcd, Proxy, eventually, rlock};
 
 #[test]
 fn a_run_that_begins_without_a_quorum_gets_its_lock_when_that_is_back() {
@@ -26,41 +25,6 @@ fn a_run_that_begins_without_a_quorum_gets_its_lock_when_that_is_back() {
     job.wait_until_told("trying again");
     etcd.come_back(other);
     job.finish().code(0).printed(&["ran"]);
-}
-
-/// Its entry is older than its tenure.
-#[test]
-fn a_holder_that_has_waited_tells_since_when_it_holds() {
-    let Some(etcd) = Etcd::start(1) else { return };
-    let now = || {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        u64::try_from(now.expect("a clock").as_millis()).expect("a time")
-    };
-    let run = || {
-        rlock("job")
-            .node(&etcd.url())
-            .args(LONG)
-            .stdin(Stdio::piped())
-    };
-    let hold = "echo ready; read line; true";
-    let mut holder = run().hold(hold);
-    let mut next = run().args(["--", "sh", "-c", hold]).spawn();
-    wait_for_entries(&etcd, 2);
-    let waited = now();
-    eventually("a moment later", || now() > waited);
-    drop(holder.stdin.take());
-    next.wait_for("ready");
-    eventually("its entry tells of its tenure", || {
-        let seen = rlock_words(["inspect", "job", "--json"]).node(&etcd.url());
-        let seen = seen.finish().code(0);
-        let told: serde_json::Value = serde_json::from_str(&seen.stdout[0]).expect("JSON");
-        told[0]["holder"]["since"].as_u64() > Some(waited)
-    });
-    holder.finish().code(0);
-    // What it has written itself is no break.
-    drop(next.stdin.take());
-    next.finish().code(0);
-    wait_for_entries(&etcd, 0);
 }
 
 #[test]
