@@ -147,17 +147,13 @@ impl Lock {
         message: &Message,
     ) -> Result<Seen, Fault> {
         let reply = self.asked_in(attempt, session, message).await?;
-        let seen = seen(&reply, message.shows)?;
-        session.heard(seen.now);
-        Ok(seen)
+        seen_at(session, &reply, message)
     }
 
     /// Asks what may be asked twice.
     async fn seen(&self, message: &Message) -> Result<Seen, Fault> {
         let (session, reply) = self.pool.asked(message).await?;
-        let seen = seen(&reply, message.shows)?;
-        session.heard(seen.now);
-        Ok(seen)
+        seen_at(&session, &reply, message)
     }
 
     /// Notes an attempt, before anything else is asked. Returns its number.
@@ -463,7 +459,7 @@ impl Lock {
                 return Ok(freed(&seen(&reply, whole.shows)?, token));
             }
         }
-        let answer = self.repeated(&whole, unwritten.take()).await;
+        let answer = self.repeated(&whole, unwritten).await;
         let fault = match answer {
             Ok(reply) => return Ok(freed(&seen(&reply, whole.shows)?, token)),
             Err(fault) if records.is_empty() || fault.kind == FaultKind::Unknown => {
@@ -483,15 +479,15 @@ impl Lock {
     async fn repeated(
         &self,
         message: &Message,
-        mut unwritten: Option<Unwritten>,
+        unwritten: Option<Unwritten>,
     ) -> Result<Reply, Fault> {
         let session = self.pool.session().await?;
-        let asked = self.pool.ask_at(&session, message, unwritten.take());
+        let asked = self.pool.ask_at(&session, message, unwritten);
         let answer = clock::until(clock::now() + self.pool.limit * 2, Box::pin(asked)).await;
+        let is_unknown = |fault: &Fault| fault.kind == FaultKind::Unknown;
         match answer {
-            Some(Err(fault)) if fault.kind == FaultKind::Unknown => self.pool.ask(message).await,
-            Some(answer) => answer,
-            None => self.pool.ask(message).await,
+            Some(answer) if !answer.as_ref().is_err_and(is_unknown) => answer,
+            _ => self.pool.ask(message).await,
         }
     }
 
@@ -525,9 +521,7 @@ impl Lock {
         let message = self.pool.table.peek(&self.key);
         let answer = Box::pin(session.request(&message, None));
         let reply = self.pool.in_time(&session, answer).await?.ok()?;
-        let seen = seen(&reply, message.shows).ok()?;
-        session.heard(seen.now);
-        Some(seen)
+        seen_at(&session, &reply, &message).ok()
     }
 
     /// Looks at the row from now on, for the holder of `token`, which hears when it changes.
@@ -570,6 +564,13 @@ impl Drop for Lock {
         }
         self.leave_line();
     }
+}
+
+/// Returns the row that `session` has shown, and notes its time.
+fn seen_at(session: &Session, reply: &Reply, message: &Message) -> Result<Seen, Fault> {
+    let seen = seen(reply, message.shows)?;
+    session.heard(seen.now);
+    Ok(seen)
 }
 
 /// Returns the row that statement number `shows` has shown.

@@ -498,6 +498,8 @@ mod tests {
             "{free}{} <= 8 AND ",
             table.dialect.micros("locked_at::timestamp")
         );
+        let left = Duration::from_secs(3);
+        let parked = format!("lock_until = {}", table.dialect.after(left));
         let written =
             format!("WHERE EXISTS (SELECT 1 FROM shedlock WHERE name = E'job' AND ({ours}");
         for (message, parts) in [
@@ -515,6 +517,10 @@ mod tests {
                 table.release("job", token, None, &[record]),
                 &[&ours, &written],
             ),
+            (
+                table.release("job", token, Some((left, true)), &[]),
+                &[&*parked],
+            ),
             (table.entomb("job", token, "v"), &[&ours, &held]),
             (
                 table.delete("job", token, 7, None),
@@ -525,6 +531,10 @@ mod tests {
                 &["AND locked_by = E'host1' AND ", &held],
             ),
         ] {
+            // A crash of the server forgets nothing, whatever its user has set.
+            let on_disk = "('synchronous_commit', CASE current_setting('synchronous_commit') \
+                 WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)";
+            assert!(message.text.contains(on_disk), "{}", message.text);
             let lacking = lacks(&message, parts);
             assert!(lacking.is_empty(), "{lacking:?}: {}", message.text);
         }
