@@ -382,7 +382,11 @@ fn a_holder_that_checks_its_fence_is_told_its_own_after_a_mending() {
         .args(["--ttl", "3s"])
         .hold(&script);
     nodes[2].come_back();
-    let all_have_it = || eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+    // The holder knows it too, from its next renewal on.
+    let all_have_it = || {
+        eventually("all have it", || !nodes.job().iter().any(String::is_empty));
+        nodes[0].wait_until_asked(1);
+    };
     for server in [2, 1] {
         all_have_it();
         nodes[server].cli(&["INCRBY", COUNTER, "1000"]);
