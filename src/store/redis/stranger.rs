@@ -57,8 +57,10 @@ pub(super) async fn explained(requests: &Requests, slot: Option<HashSlot>, fault
     {
         return if link.site.connector.leads_to_tls(requests.pool.limit).await {
             tls()
-        } else {
+        } else if fault.remedy.is_none() {
             fault.with_remedy(SAID_NOTHING)
+        } else {
+            fault
         };
     }
     if fault.kind != FaultKind::Unfit || !is_of_scripts(&fault.why) {
