@@ -25,7 +25,6 @@
 )]
 
 mod certificates;
-mod cli;
 mod client;
 mod cluster;
 mod cut_off;

@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::processes::{self, signal};
 use crate::program::{clean, compile, source};
-use crate::{Certificates, Port, cli, eventually, skipped, unignore_signals};
+use crate::{Certificates, Port, eventually, skipped, unignore_signals};
 
 /// The option, since Redis 7, without which a server answers no request while it loads a small
 /// file.
@@ -154,20 +153,17 @@ impl Server {
         client.get_connection().expect("a server that answers")
     }
 
-    /// Returns what redis-cli prints for `command`, without the last line break. It prints nothing if
-    /// the server is away.
+    /// Returns what redis-cli prints for `command`, without the last line break.
     pub fn cli(&self, command: &[&str]) -> String {
-        UnixStream::connect(self.socket())
-            .map(|server| cli::printed(server, command))
-            .unwrap_or_default()
-    }
-
-    /// The same after `login` was given to AUTH: a password, or a user and a password.
-    pub fn cli_as(&self, login: &[&str], command: &[&str]) -> String {
-        let server = UnixStream::connect(self.socket()).expect("a server");
-        let logged_in = cli::printed(&server, &[&["AUTH"], login].concat());
-        assert_eq!(logged_in, "OK");
-        cli::printed(&server, command)
+        let output = Command::new("redis-cli")
+            .arg("-s")
+            .arg(self.socket())
+            .args(command)
+            .output()
+            .expect("redis-cli");
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     }
 
     /// Returns the token of the lock at the key `job`, empty where there is none. The details

@@ -11,7 +11,7 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// Pause between two polls: short beside what is timed, long enough to leave the processor to what
 /// is waited for.
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// Returns the time since boot, suspended or not.
 pub fn now() -> Duration {

@@ -1,8 +1,7 @@
 //! A service with sentinels: a primary, its replicas, and the sentinels that watch over them.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 use crate::processes::{self, signal};
 use crate::program::clean;
 use crate::wait::eventually_within;
-use crate::{Certificates, LIMIT, Port, Server, cli, eventually, now};
+use crate::{Certificates, LIMIT, Port, Server, eventually, now};
 
 /// Name of the service.
 const SERVICE: &str = "svc";
@@ -268,16 +267,17 @@ impl Sentinel {
         self.port.number()
     }
 
-    /// Returns what redis-cli prints for `command`, without the last line break. It prints nothing if
-    /// the sentinel is away.
+    /// Returns what redis-cli prints for `command`.
     pub fn cli(&self, command: &[&str]) -> String {
-        let Ok(mut sentinel) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())) else {
-            return String::new();
-        };
+        let mut cli = Command::new("redis-cli");
+        cli.args(["-p", &self.port().to_string()]).args(command);
         if let Some(password) = &self.password {
-            cli::printed(&mut sentinel, &["AUTH", password]);
+            cli.env("REDISCLI_AUTH", password);
         }
-        cli::printed(&mut sentinel, command)
+        let output = cli.output().expect("redis-cli");
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     }
 
     /// Returns a field of what it knows about the service.
