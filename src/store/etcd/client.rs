@@ -20,7 +20,7 @@ use super::link::{Answers, Failed, Link};
 use super::rpc::{AuthenticateRequest, Call, WatchCreateRequest, WatchRequest, malformed, read};
 use super::status::Status;
 use crate::clock;
-use crate::secret::{self, Secret};
+use crate::secret::Secret;
 use crate::store::net::dial::HostDial;
 use crate::store::net::hosts::{Endpoint, host_and_port};
 use crate::store::net::quorum::{self, QuorumAccess};
@@ -128,8 +128,7 @@ impl Client {
 
     /// Returns what a member said of itself, for people.
     pub(super) fn told(&self, words: &str) -> String {
-        let password = self.0.access.user.as_ref().map(|(_, password)| password);
-        secret::told(words, password)
+        self.0.access.told(words)
     }
 
     /// Asks `request`, and returns the answer.

@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::dial::{HostDial, boxed, connect, first_byte};
 use super::hosts::{Endpoint, Hosts, share_one, with_user};
 use super::tls::{Trust, no_tls};
-use crate::secret::Secret;
+use crate::secret::{self, Secret};
 use crate::store::{Fault, FaultKind};
 
 /// Must be encoded in a path; a comma would end the address.
@@ -101,6 +101,14 @@ pub struct QuorumAccess {
     pub user: Option<(String, Secret)>,
     /// Needed for TLS only.
     pub trust: Option<Trust>,
+}
+
+impl QuorumAccess {
+    /// Returns what a server said of itself, for people.
+    pub(in crate::store) fn told(&self, words: &str) -> String {
+        let password = self.user.as_ref().map(|(_, password)| password);
+        secret::told(words, password)
+    }
 }
 
 /// Returns what opens a stream to a server, with TLS if there is something to trust. `plain` says

@@ -23,7 +23,6 @@ use super::{refused, unfit_session};
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::lock::schedule::Term;
-use crate::secret;
 use crate::store::net::dial::{HostDial, Stream, speaks_tls};
 use crate::store::net::hosts::Endpoint;
 use crate::store::net::quorum::{self, QuorumAccess};
@@ -291,8 +290,7 @@ impl Ensemble {
 
     /// Returns what a server said of itself, for people.
     pub(super) fn told(&self, words: &str) -> String {
-        let password = self.access.user.as_ref().map(|(_, password)| password);
-        secret::told(words, password)
+        self.access.told(words)
     }
 
     /// Returns `user:password`.
