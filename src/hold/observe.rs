@@ -137,6 +137,7 @@ const NAMES_ROOM: usize = 4 << 20;
 const NAME: usize = 120;
 
 /// The result of a scan.
+#[derive(Default)]
 pub struct ScanResult {
     /// The locks, by the names under which they are stored.
     pub keys: Vec<Key>,

@@ -19,7 +19,7 @@ use crate::clock::{self, Alarm};
 use crate::command::acquisition::await_interruption;
 use crate::command::{block_on, nodes_of, print, unanswered};
 use crate::exit::{Failure, Outcome};
-use crate::hold::observe::{Observations, Room, observe_but, scan};
+use crate::hold::observe::{Observations, Room, ScanResult, observe_but, scan};
 use crate::job::signals::Signals;
 use crate::job::spawn::Inherited;
 use crate::lock::census::State;
@@ -169,14 +169,14 @@ impl Selection {
         let mut keys = self.keys.clone();
         if self.has_patterns() {
             let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
-            let (found, closed, unread) = find_locks(self, &stores, false).await;
-            if unread.len() > Quorum::of(stores.len()).tolerated() {
-                return Err(without_majority(SCAN_FAILS, stores.len(), &unread).into());
+            let found = find_locks(self, &stores, false).await;
+            if found.faults.len() > Quorum::of(stores.len()).tolerated() {
+                return Err(without_majority(SCAN_FAILS, stores.len(), &found.faults).into());
             }
-            keys.extend(found);
+            keys.extend(found.keys);
             // Otherwise it would seem that there is none.
             if keys.is_empty() {
-                keys = closed;
+                keys = found.closed;
             }
         }
         Ok(keys)
@@ -218,7 +218,8 @@ impl View {
     ) -> anyhow::Result<Self> {
         let stores = reach.store.open(reach.limit, AT_ONCE, reach.writes)?;
         let mut keys = selection.keys.clone();
-        let (found, closed, unread) = find_locks(selection, &stores, with_line).await;
+        let found = find_locks(selection, &stores, with_line).await;
+        let unread = found.faults;
         if unread.len() > Quorum::of(stores.len()).tolerated() {
             let incomplete = Some(without_majority(SCAN_FAILS, stores.len(), &unread));
             return Ok(Self {
@@ -229,7 +230,7 @@ impl View {
                 incomplete,
             });
         }
-        keys.extend(found.into_iter().chain(closed));
+        keys.extend(found.keys.into_iter().chain(found.closed));
         let mut locks = Vec::with_capacity(keys.len());
         let mut rest = keys.into_iter();
         let seen = async |key: &Key, max_waiters: usize, away: &Faults| {
@@ -376,15 +377,15 @@ fn without_majority(what: &str, nodes: usize, faults: &Faults) -> Failure {
     }
 }
 
-/// Scans for locks that match a pattern and are not named. Also returns the places that the user may not
-/// list and where one may be, and the nodes that could not be scanned.
+/// Scans for locks that match a pattern and are not named. Of the places that the user may not list,
+/// those stay where one may be.
 async fn find_locks(
     selection: &Selection,
     stores: &[Box<dyn Store>],
     with_line: bool,
-) -> (Vec<Key>, Vec<Key>, Faults) {
+) -> ScanResult {
     if selection.patterns.is_empty() {
-        return Default::default();
+        return ScanResult::default();
     }
     let progress = StatusLine::new(with_line);
     let drawn = |seen: u64, of: u64| progress.draw(|| Status::Scan { seen, of }.line());
@@ -395,10 +396,10 @@ async fn find_locks(
             .any(|pattern| pattern.matches(key.typed()))
             && !selection.names(key)
     };
-    let found = scan(stores, &selection.prefix, matches, drawn).await;
-    let mut closed = found.closed;
-    closed.retain(|place| selection.may_be_below(place) && !selection.names(place));
-    (found.keys, closed, found.faults)
+    let mut found = scan(stores, &selection.prefix, matches, drawn).await;
+    let may_be = |place: &Key| selection.may_be_below(place) && !selection.names(place);
+    found.closed.retain(may_be);
+    found
 }
 
 /// Shows the locks every `every`, until a signal comes, the reader has gone or the user presses `q`.
