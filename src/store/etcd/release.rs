@@ -95,17 +95,29 @@ impl Lock {
             self.forget_place();
         }
         if !matches!(reply, ReleaseReply::Failed(_)) {
-            over.push(lease_of(token));
+            self.end_own_lease(lease_of(token));
         }
-        self.end_leases(over);
+        self.end_lasting_leases(over);
         answer(reply);
     }
 
-    /// Ends leases that have no keys any more. If a request is lost, they end by themselves.
-    pub(super) fn end_leases(self: &Arc<Self>, over: Vec<i64>) {
+    /// Ends the lease of a token, which has no key any more. rlock may exit once the request is
+    /// written. A member that sees the end of the connection first may drop it, and the lease ends
+    /// by itself, a TTL later at most.
+    fn end_own_lease(self: &Arc<Self>, lease: i64) {
+        let (lock, unwritten) = (Arc::clone(self), self.writes.begin());
+        tokio::spawn(async move { lock.revoke(lease, || drop(unwritten)).await });
+    }
+
+    /// Ends leases of days, which have no keys any more. rlock waits for the answers, as far as it
+    /// waits at its end at all.
+    fn end_lasting_leases(self: &Arc<Self>, over: Vec<i64>) {
         for lease in over {
-            let (lock, last) = (Arc::clone(self), self.writes.begin());
-            tokio::spawn(async move { lock.revoke(lease, || drop(last)).await });
+            let (lock, unanswered) = (Arc::clone(self), self.writes.begin());
+            tokio::spawn(async move {
+                let _ = lock.revoke(lease, || {}).await;
+                drop(unanswered);
+            });
         }
     }
 

@@ -19,6 +19,7 @@ use crate::clock;
 use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
+use crate::lock::last::{Note, Run};
 use crate::lock::mode::Mode;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
@@ -467,6 +468,43 @@ fn a_client_that_gives_up_while_it_asks_for_a_lease_makes_no_entry() {
             entered.vote
         );
         assert!(!member.heard().0.contains(&"Txn".to_owned()));
+    });
+}
+
+#[test]
+fn rlock_waits_until_a_lease_of_days_without_a_key_is_ended() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        taken(&*node, &member, &claim).await;
+        let replaced = vec![KeyValue {
+            lease: 99,
+            ..KeyValue::default()
+        }];
+        let gone = txn(origin(1, 1, OURS + 1), true, &[replaced]);
+        member.says([lease(TTL), gone, done(), done()]);
+        let fence = Fence::new(OURS.unsigned_abs()).unwrap();
+        let note = Note {
+            success: Some(Duration::from_secs(3600)),
+            ..Note::of(Run::default(), fence, claim.token)
+        };
+        let release = Release {
+            token: claim.token,
+            queue: QueueAction::None,
+            mode: Some(Mode::Exclusive),
+            parked: None,
+            note: Some(note),
+        };
+        let released = node.release(&release).await;
+        assert!(matches!(released, ReleaseReply::Released), "{released:?}");
+        assert!(node.settled(LIMIT).await);
+        let answered = clock::now();
+        let heard = held(&member.heard);
+        let ends: Vec<&Heard> = heard
+            .iter()
+            .filter(|call| call.name == "LeaseRevoke")
+            .collect();
+        assert_eq!(ends.len(), 2, "its own and the other");
+        assert!(ends.iter().any(|call| answered >= call.at + WORK));
     });
 }
 
