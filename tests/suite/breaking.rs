@@ -526,7 +526,7 @@ fn a_crashed_holders_tombstone_ends_with_its_ttl() {
     breaking(&server.url())
         .finish()
         .code(0)
-        .within(Duration::from_secs(3));
+        .within(Duration::from_secs(10));
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 }
 

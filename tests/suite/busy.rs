@@ -176,7 +176,6 @@ fn a_waiter_gets_the_lock_when_the_holder_is_done() {
 fn a_waiter_gives_up_when_its_time_is_over() {
     let server = Server::start();
     foreign(&server, Some("60000"));
-    let late = Duration::from_millis(700);
     for wait in ["0.5", "500ms"] {
         let finished = rlock("job")
             .on(&server)
@@ -186,7 +185,7 @@ fn a_waiter_gives_up_when_its_time_is_over() {
         assert!(finished.took >= Duration::from_millis(500));
         finished
             .said(&["busy", "f00dfeed"])
-            .within(Duration::from_millis(500) + late);
+            .within(Duration::from_secs(5));
     }
 }
 

@@ -106,7 +106,7 @@ fn a_waiter_in_line_stands_in_line_on_the_new_primary_before_the_lock_is_free() 
         .printed(&["ran"])
         .never_said("place in the queue");
     assert!(
-        begin.elapsed() < Duration::from_secs(1),
+        begin.elapsed() < Duration::from_secs(5),
         "{:?}",
         begin.elapsed()
     );

@@ -132,7 +132,7 @@ fn a_signal_is_obeyed_while_a_node_is_asked_for_an_outer_lock() {
     run.signal(Signal::SIGTERM);
     run.finish().code(143);
     assert!(
-        begin.elapsed() < Duration::from_secs(1),
+        begin.elapsed() < Duration::from_secs(5),
         "{:?}",
         begin.elapsed()
     );

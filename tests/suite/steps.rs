@@ -395,10 +395,12 @@ fn a_release_that_no_majority_answers_still_reaches_the_nodes_when_they_wake() {
     let token = acquired(&nodes);
     servers[..2].iter().for_each(Server::freeze);
     let told = with(&token, "release", &nodes)
+        .args(["--node-timeout", "3s"])
         .finish()
         .code(69)
-        .said(&["no majority", "no answer within 1s"]);
-    told.within(Duration::from_millis(1900));
+        .said(&["no majority", "no answer within 3s"]);
+    // A second wait for an answer would be over after six seconds.
+    told.within(Duration::from_millis(5900));
     servers[..2].iter().for_each(Server::thaw);
     eventually("all have it back", || {
         servers
