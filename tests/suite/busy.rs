@@ -219,7 +219,7 @@ fn a_waiter_for_a_lock_that_never_ends_is_told_so() {
         .mentions(&["waiting", "never go away by itself"]);
     rlock("job")
         .on(&server)
-        .args(["--wait", "0.3", "-q"])
+        .args(["--wait", "3", "-q"])
         .command(["true"])
         .code(75)
         .silent();

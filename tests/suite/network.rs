@@ -193,7 +193,7 @@ fn passing_conditions_of_a_server_are_waited_out() {
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     rlock("job")
         .on(&server)
-        .args(["--wait", "0.3"])
+        .args(["--wait", "3", "-q"])
         .command(["true"])
         .code(69)
         .said(&["OOM", "; raise its maxmemory, or delete keys"]);

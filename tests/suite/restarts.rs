@@ -291,7 +291,7 @@ fn a_node_that_may_not_say_is_told_of_once_and_refused_if_a_duration_was_given()
     nodes[0].cli(&["SET", "job", "theirs"]);
     nodes[1].cli(&["SET", "job", "theirs"]);
     run("auto")
-        .args(["--wait", "0.6"])
+        .args(["--wait", "3"])
         .command(["true"])
         .code(75)
         .mentions(&["does not tell when it started", "INFO: ", "busy"]);

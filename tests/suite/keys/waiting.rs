@@ -195,7 +195,7 @@ fn a_wait_that_is_over_releases_what_was_kept() {
     let waiter = run(&["a", "b", "c"])
         .on(&server)
         .args(LONG)
-        .args(["--wait", "200ms", "true"])
+        .args(["--wait", "3s", "true"])
         .finish();
     waiter.code(75).said(&["rlock: b: busy: held by"]);
     assert_eq!(server.cli(&["EXISTS", "a", "c", "rlock:queue:{b}:b"]), "0");

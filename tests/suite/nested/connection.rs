@@ -148,7 +148,7 @@ fn an_outer_rlock_that_cannot_be_reached_is_busy_for_a_run_that_does_not_wait() 
         return;
     }
     let server = Server::start();
-    for wait in ["-n", "-w 0.5"] {
+    for wait in ["-n", "-w 1"] {
         let script = format!("unshare -n {}; echo $?", nested(wait, "echo ran"));
         let finished = rlock("job")
             .on(&server)
