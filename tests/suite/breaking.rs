@@ -43,7 +43,7 @@ const OBEDIENT: &str =
 #[test]
 fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     let server = Server::start();
-    let job = rlock("job").on(&server).args(["--ttl", "3s"]).hold(
+    let job = rlock("job").on(&server).args(["--ttl", "18s"]).hold(
         "trap 'redis-cli -s ${RLOCK_NODE#redis+unix://} get job; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
     );
     let fence: u64 = server
@@ -57,7 +57,7 @@ fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     let broken = breaking(&server.url())
         .finish()
         .code(0)
-        .within(Duration::from_secs(3));
+        .within(Duration::from_secs(10));
     broken.mentions(&[
         "job: held by tester@",
         "running sh",

@@ -68,7 +68,8 @@ fn a_key_that_was_replaced_leaves_no_grace_and_the_new_owner_its_key() {
 #[test]
 fn a_key_that_was_deleted_is_shielded_until_the_command_is_dead() {
     let server = Server::start();
-    let job = rlock("job").on(&server).args(["--ttl", "3s"]).hold(
+    let time = ["--ttl", "9s", "--kill-after", "3s"];
+    let job = rlock("job").on(&server).args(time).hold(
         "trap 'while redis-cli -s ${RLOCK_NODE#redis+unix://} exists job | grep -q 0; do :; done; echo shielded; exit 7' TERM
          echo ready; while :; do sleep 0.01; done",
     );
@@ -205,7 +206,7 @@ fn the_first_signal_is_the_one_that_was_asked_for() {
     let server = Server::start();
     let job = rlock("job")
         .on(&server)
-        .args(["--ttl", "3s", "--signal", "INT"])
+        .args(["--ttl", "9s", "--kill-after", "3s", "--signal", "INT"])
         .hold("trap 'echo interrupted; exit 1' INT; echo ready; while :; do sleep 0.01; done");
     server.cli(&["DEL", "job"]);
     assert!(

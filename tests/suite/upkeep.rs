@@ -449,11 +449,11 @@ fn a_majority_without_the_key_is_shielded_until_the_command_has_ended() {
         "--restart-guard",
         "off",
         "--ttl",
-        "3s",
+        "9s",
         "--node-timeout",
-        "400ms",
+        "1s",
         "--kill-after",
-        "400ms",
+        "3s",
     ];
     let has_key =
         |server: &Server| format!("redis-cli -p {} exists job | grep -q 1", server.port());

@@ -15,7 +15,7 @@ fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
     let start = |options: &[&str], asked: &Path| {
         let job = rlock("job")
             .on(&server)
-            .args(["--kill-after", "300ms"])
+            .args(["--kill-after", "3s"])
             .args(options);
         job.args(["--", "sh", "-c", daemon]).args([asked]).spawn()
     };
