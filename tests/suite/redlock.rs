@@ -2,12 +2,19 @@
 //! another library is known to get a case wrong, its test names the library.
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{LOADS_SLOWLY, Nodes, RLOCK, Running, Server, eventually, far, rlock, slow};
+use testkit::held_while;
+
+use crate::support::{
+    Delay, LOADS_SLOWLY, Nodes, Proxy, RLOCK, Running, Server, eventually, far, rlock, slow, state,
+};
 
 /// Returns the addresses for two groups of clients: the half of the nodes that is near to one group
 /// is far from the other.
@@ -210,9 +217,31 @@ fn grants_that_come_too_late_are_no_grants_and_leave_nothing() {
 #[test]
 fn a_lease_that_ended_while_rlock_stood_still_is_not_taken() {
     let nodes = Nodes::tcp(3);
-    let urls: Vec<String> = nodes
+    // The replies to the greeting pass, those to the request are held back.
+    let are_held = Arc::new(AtomicBool::new(true));
+    let proxies: Vec<Proxy> = nodes
         .iter()
-        .map(|node| slow(node, Duration::from_millis(500)))
+        .map(|node| {
+            let are_held = Arc::clone(&are_held);
+            let delays = move |_| {
+                let are_held = Arc::clone(&are_held);
+                let [_, held] = held_while(move || are_held.load(Ordering::Relaxed));
+                let is_first = AtomicBool::new(true);
+                let replies = move || {
+                    if is_first.swap(false, Ordering::Relaxed) {
+                        Duration::ZERO
+                    } else {
+                        held()
+                    }
+                };
+                [Box::new(|| Duration::ZERO) as Delay, Box::new(replies)]
+            };
+            Proxy::open(Ipv4Addr::LOCALHOST, node.port(), delays).expect("a proxy")
+        })
+        .collect();
+    let urls: Vec<String> = proxies
+        .iter()
+        .map(|proxy| format!("redis://127.0.0.1:{}", proxy.port()))
         .collect();
     let run = rlock("job").node(&urls.join(",")).args([
         "--restart-guard",
@@ -236,6 +265,8 @@ fn a_lease_that_ended_while_rlock_stood_still_is_not_taken() {
         !nodes.job().iter().any(String::is_empty)
     });
     run.signal(Signal::SIGSTOP);
+    eventually("it is stopped", || state(run.pid()) == Some('T'));
+    are_held.store(false, Ordering::Relaxed);
     nodes.become_clean();
     run.signal(Signal::SIGCONT);
     run.finish().code(69).printed(&[]);
