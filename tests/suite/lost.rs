@@ -48,7 +48,7 @@ impl Job {
 #[test]
 fn a_key_that_was_replaced_leaves_no_grace_and_the_new_owner_its_key() {
     let server = Server::start();
-    let job = stubborn(&server, &["--ttl", "3s"]);
+    let job = stubborn(&server, &["--ttl", "9s"]);
     let begin = Instant::now();
     server.cli(&["SET", "job", "somebody else", "PX", "60000"]);
     job.lost().said(&[
@@ -57,9 +57,10 @@ fn a_key_that_was_replaced_leaves_no_grace_and_the_new_owner_its_key() {
         "another client has the key",
         "killed",
     ]);
+    // Without a renewal that succeeds, its first signal would come after seven seconds.
     assert!(
-        begin.elapsed() < TTL / 3 + Duration::from_millis(900),
-        "noticed at the next renewal: {:?}",
+        begin.elapsed() < Duration::from_secs(6),
+        "noticed at the next renewal, after three seconds: {:?}",
         begin.elapsed()
     );
     assert_eq!(server.cli(&["GET", "job"]), "somebody else");
@@ -124,14 +125,14 @@ fn a_server_that_came_back_empty_is_noticed_at_once() {
     let mut server = Server::start();
     let job = rlock("job")
         .on(&server)
-        .args(["--ttl", "20s"])
+        .args(["--ttl", "60s"])
         .hold(OBEDIENT);
     server.crash();
     server.come_back();
     let begin = Instant::now();
     let finished = job.finish().code(79).mentions(&["the key is gone"]);
     assert!(
-        begin.elapsed() < Duration::from_secs(2),
+        begin.elapsed() < Duration::from_secs(10),
         "{:?}",
         begin.elapsed()
     );
@@ -162,7 +163,7 @@ fn a_server_that_never_comes_back_is_79_too() {
     let begin = Instant::now();
     job.lost()
         .mentions(&["could not be renewed in time", "cannot connect"]);
-    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert!(begin.elapsed() < Duration::from_secs(8));
 }
 
 #[test]

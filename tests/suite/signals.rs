@@ -36,15 +36,15 @@ fn each_signal_reaches_the_whole_group_each_time() {
 fn an_alarm_that_was_set_before_rlock_ends_the_command_and_the_lock() {
     let server = Server::start();
     let holder = server.url();
-    let alarmed = |words: &str| {
-        let script = format!("alarm 1; exec @ARGV or die; # {words}");
+    let alarmed = |seconds: u32, words: &str| {
+        let script = format!("alarm {seconds}; exec @ARGV or die; # {words}");
         let mut perl = std::process::Command::new("perl");
         perl.args([
             "-e", &script, RLOCK, "run", "-k", "job", "--node", &holder, "--",
         ]);
         perl.args(["sh", "-c", words]).output().expect("perl")
     };
-    let output = alarmed("echo ran; exec sleep 60");
+    let output = alarmed(5, "echo ran; exec sleep 60");
     assert_eq!(
         (output.status.code(), &output.stdout[..]),
         (Some(142), &b"ran\n"[..]),
@@ -53,7 +53,7 @@ fn an_alarm_that_was_set_before_rlock_ends_the_command_and_the_lock() {
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");
 
     let _holder = rlock("job").on(&server).hold("echo ready; read line");
-    let output = alarmed("echo ran");
+    let output = alarmed(1, "echo ran");
     assert_eq!(
         (output.status.code(), &output.stdout[..]),
         (Some(142), &b""[..]),

@@ -104,7 +104,7 @@ fn a_waiter_at_a_frozen_terminal_that_wins_starts_its_command_at_once() {
     let started = session.dir().join("started");
     eventually("the command has started", || started.exists());
     assert!(
-        begin.elapsed() < Duration::from_secs(2),
+        begin.elapsed() < Duration::from_secs(8),
         "{:?}",
         begin.elapsed()
     );
@@ -122,7 +122,7 @@ fn a_waiter_at_a_frozen_terminal_is_gone_soon_after_a_term() {
     // rlock gives the terminal half a second for the last line.
     assert_eq!(session.ends(), Some(143));
     assert!(
-        begin.elapsed() < Duration::from_secs(2),
+        begin.elapsed() < Duration::from_secs(8),
         "{:?}",
         begin.elapsed()
     );

@@ -58,7 +58,7 @@ fn a_waiter_that_may_not_listen_says_so_once_and_looks_for_itself() {
         .said(&["job", "redis://127.0.0.1", "rlock:wake:*"])
         .printed(&["ran"]);
     assert!(
-        begin.elapsed() < Duration::from_secs(2),
+        begin.elapsed() < Duration::from_secs(8),
         "{:?}",
         begin.elapsed()
     );
@@ -88,7 +88,7 @@ fn a_waiter_whose_user_may_not_publish_says_so_once_and_looks_for_itself() {
         .said(&["job", "redis://127.0.0.1", "rlock:wake:*"])
         .printed(&["ran"]);
     assert!(
-        begin.elapsed() < Duration::from_secs(2),
+        begin.elapsed() < Duration::from_secs(8),
         "{:?}",
         begin.elapsed()
     );
