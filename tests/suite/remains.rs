@@ -175,7 +175,8 @@ fn a_process_left_behind_waits_for_the_parked_lock_as_others_do() {
         "{} run -k job -n -- true; echo $? >&2",
         crate::support::RLOCK
     );
-    let script = format!("(sleep 0.5; {left}) >/dev/null & true");
+    let outer_ended = "while kill -0 $PPID 2>/dev/null; do sleep 0.05; done";
+    let script = format!("({outer_ended}; {left}) >/dev/null & true");
     run(&nodes, &["--hold-at-least", "1m"])
         .sh(&script)
         .code(0)
