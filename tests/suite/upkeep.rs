@@ -299,7 +299,7 @@ fn held_at_two(nodes: &mut Nodes, options: &[&str]) -> Running {
 #[test]
 fn a_node_whose_counter_failed_attempts_have_raised_is_mended_and_counts() {
     let mut nodes = Nodes::start(3);
-    let holder = held_at_two(&mut nodes, &["--ttl", "3s"]);
+    let holder = held_at_two(&mut nodes, &["--ttl", "9s"]);
     // The holder notices nothing while other clients fail there.
     holder.signal(Signal::SIGSTOP);
     nodes[2].come_back();
@@ -324,7 +324,7 @@ fn a_node_whose_counter_failed_attempts_have_raised_is_mended_and_counts() {
     assert_eq!(nodes[2].cli(&["GET", COUNTER]), raised.to_string());
     // One more node is away, for longer than a lease of the other two.
     nodes[0].freeze();
-    nodes[1].wait_until_asked(6);
+    nodes[1].wait_until_asked(4);
     holder.finish().code(0).silent().printed(&["ready", "done"]);
     nodes[0].thaw();
     nodes.become_clean();
