@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Alias, Rlock, Server, eventually, rlock};
+use crate::support::{Alias, Rlock, STEADY, Server, eventually, rlock};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 
@@ -78,14 +78,8 @@ fn a_waiter_whose_primary_is_demoted_gets_the_lock_on_the_new_one() {
 #[test]
 fn a_waiter_in_line_stands_in_line_on_the_new_primary_before_the_lock_is_free() {
     let pair = Pair::start();
-    let holder = pair
-        .job()
-        .args(["--ttl", "2s"])
-        .hold("echo ready; read line; true");
-    let waiter = pair
-        .job()
-        .args(["--ttl", "2s", "--", "echo", "ran"])
-        .spawn();
+    let holder = pair.job().args(STEADY).hold("echo ready; read line; true");
+    let waiter = pair.job().args(STEADY).args(["--", "echo", "ran"]).spawn();
     eventually("it stands in line", || {
         pair.old.cli(&["ZCARD", QUEUE]) == "1"
     });

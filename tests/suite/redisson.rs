@@ -6,7 +6,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::support::{
-    Cluster, Finished, Nodes, Rlock, Running, Server, eventually, guard_of, rlock, rlock_words,
+    Cluster, Finished, Nodes, Rlock, Running, STEADY, Server, eventually, guard_of, rlock,
+    rlock_words,
 };
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
@@ -77,7 +78,7 @@ fn ours(server: &Server) -> Rlock {
 
 fn holder(server: &Server) -> Running {
     ours(server)
-        .args(["--ttl", "2s"])
+        .args(STEADY)
         .hold("echo ready; read line; true")
 }
 

@@ -144,7 +144,6 @@ fn a_command_that_a_real_time_signal_ends_is_128_plus_its_number() {
     for number in [34, 40, 64] {
         rlock("job")
             .on(&server)
-            .args(["--ttl", "2s"])
             .sh(&format!("kill -{number} $$"))
             .code(128 + number)
             .silent();

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Nodes, Rlock, Running, Server, eventually, rlock, rlock_words};
+use crate::support::{Nodes, Rlock, Running, STEADY, Server, eventually, rlock, rlock_words};
 
 const QUEUE: &str = "rlock:queue:{job}:job";
 const NEWEST: &str = "rlock:newest:{job}:job";
@@ -157,7 +157,7 @@ fn newest(node: &Server) -> String {
 fn a_waiter_that_missed_the_word_learns_it_when_it_looks() {
     for count in [1, 3] {
         let nodes = Nodes::start(count);
-        let holder = hold(&nodes, &["--ttl", "2s"]);
+        let holder = hold(&nodes, &STEADY);
         let older = queued(&nodes, SUPERSEDE);
         for node in nodes.iter() {
             node.cli(&["SET", NEWEST, &newest(node), "PX", "60000"]);

@@ -11,7 +11,8 @@ use std::net::TcpListener;
 
 use crate::doctor::granted;
 use crate::support::{
-    Certificates, Cluster, Finished, Running, Server, Shared, eventually, rlock, rlock_words,
+    Certificates, Cluster, Finished, Running, STEADY, Server, Shared, eventually, rlock,
+    rlock_words,
 };
 
 /// Lets `test` have a cluster of three primaries with a replica each, without keys, for itself.
@@ -68,7 +69,7 @@ fn every_command_works_in_a_cluster_and_names_the_primary() {
         let owner = &cluster.servers[cluster.owner("job")];
         let holder = rlock("job")
             .node(&url)
-            .args(["--ttl", "2s"])
+            .args(STEADY)
             .hold("echo ready; read line; true");
         assert_eq!(owner.token().len(), 36);
         let named = format!("{url}: primary 127.0.0.1:{}", owner.port());
@@ -150,7 +151,7 @@ fn a_user_with_the_rights_of_doctors_line_follows_a_slot() {
         let job = rlock("job")
             .node(&url)
             .env("RLOCK_PASSWORD", "pw")
-            .args(["--ttl", "2s"]);
+            .args(STEADY);
         let holder = job.hold("echo ready; read line; true");
         let moved = cluster.move_slot("job", cluster.other_than(cluster.owner("job")));
         moved.key("job");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use nix::sys::signal::Signal;
 
 use super::run;
-use crate::support::{Nodes, RLOCK, Server, alive, eventually};
+use crate::support::{Nodes, RLOCK, STEADY, Server, alive, eventually};
 
 /// A script that prints its pid, and runs until it is killed, for a minute at most. TERM does not
 /// end it.
@@ -145,7 +145,8 @@ fn a_nested_command_in_the_background_does_not_outlive_any_of_the_outer_locks() 
         );
         let job = run(&["a", "b", "c"])
             .on(&server)
-            .args(["--ttl", "2s", "-v"])
+            .args(STEADY)
+            .args(["-v"])
             .stdin(Stdio::piped());
         let mut job = job.args(["-c", &script]).spawn();
         let work = job.wait_for_pid("work");

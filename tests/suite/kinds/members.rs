@@ -8,7 +8,7 @@ use super::{
     HOLDERS, LEASES, SHARED, SLOTS, all_end, every_key_ends, hold, is_busy_for, job,
     nothing_is_left, queued,
 };
-use crate::support::{Nodes, Server, eventually, guard_of};
+use crate::support::{Nodes, STEADY, Server, eventually, guard_of};
 
 fn number(nodes: &Nodes, command: &[&str]) -> i64 {
     nodes[0]
@@ -195,7 +195,7 @@ fn members_are_renewed() {
 fn a_server_without_memory_renews_members_and_lets_none_in() {
     for options in [SHARED, SLOTS] {
         let nodes = Nodes::start(1);
-        let holder = hold(&nodes, &[options, &["--ttl", "2s"]].concat());
+        let holder = hold(&nodes, &[options, &STEADY].concat());
         nodes[0].cli(&["CONFIG", "SET", "maxmemory", "1"]);
         let end = || nodes[0].cli(&["ZRANGE", LEASES, "0", "0", "WITHSCORES"]);
         for _ in 0..2 {
@@ -250,8 +250,7 @@ fn a_long_reader_and_a_long_slot_outlive_a_rolling_restart_among_others() {
     for options in [SHARED, &["--slots", "4"]] {
         let mut nodes = Nodes::start(3);
         let url = nodes.url();
-        let long =
-            job(&nodes, &[options, &["--ttl", "4s"]].concat()).hold("echo ready; read line; true");
+        let long = job(&nodes, &[options, &STEADY].concat()).hold("echo ready; read line; true");
         let token = nodes[0].cli(&["ZRANGE", LEASES, "0", "0"]);
         for index in 0..3 {
             nodes[index].crash();
@@ -271,8 +270,8 @@ fn a_long_reader_and_a_long_slot_outlive_a_rolling_restart_among_others() {
             };
             eventually("it is healed", || end(&nodes[index]) > 0);
             // The other nodes vouch for it by a renewal.
-            for node in nodes.iter() {
-                let before = end(node);
+            let before: Vec<u64> = nodes.iter().map(end).collect();
+            for (node, before) in nodes.iter().zip(before) {
                 eventually("it is renewed", || end(node) > before);
             }
         }

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 
 use super::{SHARED, SLOTS, job};
-use crate::support::{Nodes, RLOCK, Rlock, Server, alive, rlock};
+use crate::support::{Nodes, RLOCK, Rlock, STEADY, Server, alive, rlock};
 
 /// Checks which kinds run inside which. `outer` makes a run of the lock `job` with these options.
 pub(crate) fn each_kind_covers_its_own(outer: impl Fn(&[&str]) -> Rlock) {
@@ -123,7 +123,8 @@ fn a_nested_command_in_the_background_does_not_outlive_a_member() {
         );
         let job = rlock("job")
             .on(&server)
-            .args(["--ttl", "2s", "-v"])
+            .args(STEADY)
+            .args(["-v"])
             .args(kind)
             .stdin(Stdio::piped());
         let mut job = job.args(["-c", &script]).spawn();

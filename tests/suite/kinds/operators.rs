@@ -80,7 +80,7 @@ fn break_ends_all_members_that_it_shows() {
     for count in [1, 3] {
         let nodes = Nodes::start(count);
         let readers = [(), ()]
-            .map(|()| job(&nodes, &["-s", "--ttl", "2s"]).hold("echo ready; exec sleep 60"));
+            .map(|()| job(&nodes, &["-s", "--ttl", "6s"]).hold("echo ready; exec sleep 60"));
         verb(&nodes, &["break", "job", "-y"])
             .finish()
             .code(0)
@@ -95,7 +95,7 @@ fn break_of_one_member_leaves_the_others() {
     for count in [1, 3] {
         let nodes = Nodes::start(count);
         let mut slots = [(), ()].map(|()| {
-            job(&nodes, &["--slots", "2", "--ttl", "2s"])
+            job(&nodes, &["--slots", "2", "--ttl", "6s"])
                 .hold("echo ready; echo slot $RLOCK_SLOT; exec sleep 60")
         });
         let names = slots.each_mut().map(|slot| slot.wait_for("slot"));

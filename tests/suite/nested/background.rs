@@ -1,7 +1,7 @@
 //! Nested runs that outlive the command: the lock passes on only when they have ended.
 
 use super::{local, nested};
-use crate::support::{Server, alive, eventually, rlock};
+use crate::support::{STEADY, Server, alive, eventually, rlock};
 
 /// Starts a nested run in the background, which does some work, and another client that wants the
 /// lock. Then the outer command ends, and the order of what the two wrote is checked.
@@ -19,14 +19,16 @@ fn background(node: &str, start: &str) {
     );
     let mut job = rlock("job")
         .node(node)
-        .args(["--ttl", "2s", "-v"])
+        .args(STEADY)
+        .args(["-v"])
         .hold(&script);
     let outer = job.seen_pids(&["outer"])[0];
     // The work may have started before `ready`.
     eventually("the work runs", || !descendants_named(&work).is_empty());
     let next = rlock("job")
         .node(node)
-        .args(["--ttl", "2s", "-v", "--", "sh", "-c"]);
+        .args(STEADY)
+        .args(["-v", "--", "sh", "-c"]);
     let mut next = next
         .args([format!("echo next >> {}", log.display())])
         .spawn();

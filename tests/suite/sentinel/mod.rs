@@ -4,7 +4,8 @@
 mod failovers;
 
 use crate::support::{
-    Certificates, Finished, Nodes, Rlock, Sentinel, Server, Watched, eventually, rlock, rlock_words,
+    Certificates, Finished, Nodes, Rlock, STEADY, Sentinel, Server, Watched, eventually, rlock,
+    rlock_words,
 };
 
 /// A server and one sentinel that names it: enough where no failover is meant.
@@ -31,7 +32,7 @@ fn every_command_works_through_sentinels_and_names_the_primary() {
     let (server_at, named) = (format!("primary 127.0.0.1:{}", server.port()), url.as_str());
     let holder = rlock("job")
         .node(&url)
-        .args(["--ttl", "2s"])
+        .args(STEADY)
         .hold("echo ready; read line; true");
     assert_eq!(server.token().len(), 36);
     rlock_words(["inspect"])
