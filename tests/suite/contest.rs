@@ -64,7 +64,8 @@ impl Contest {
         );
         while !is_over.load(Ordering::Relaxed) {
             // Without the guard a lock that the failover lost may be granted while its holder is
-            // being stopped.
+            // being stopped. The wait is longer than any failover takes: on a busy machine sentinels
+            // do nothing for half a minute at a time.
             let run = rlock("job").node(&self.url).args([
                 "--ttl",
                 "2s",
@@ -72,6 +73,8 @@ impl Contest {
                 "2s",
                 "--kill-after",
                 "0",
+                "--wait",
+                "10m",
             ]);
             let ended = run.sh(&script);
             assert!(

@@ -46,7 +46,7 @@ fn a_primary_that_resumes_after_it_was_replaced_gives_no_lock() {
 }
 
 fn job(set: &Watched) -> Rlock {
-    rlock("job").node(&set.url()).args(["--ttl", "10s"])
+    rlock("job").node(&set.url()).args(["--ttl", "5m"])
 }
 
 /// Starts a waiter that prints its number, and waits until it stands in line at server number
