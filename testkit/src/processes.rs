@@ -167,15 +167,18 @@ pub fn fail_epoll_wait(pid: i32) -> Result<bool> {
     Ok(waits)
 }
 
-/// Follows `pid` until it makes the system call `last`, and returns the numbers of those that it
-/// made before.
+/// Stops `pid`, runs `begin`, follows `pid` until it makes the system call `last`, and returns the
+/// numbers of those that it made before.
 #[cfg(target_arch = "x86_64")]
-pub fn calls_before(pid: i32, last: i64) -> Result<Vec<i64>> {
+pub fn calls_before(pid: i32, last: i64, begin: impl FnOnce()) -> Result<Vec<i64>> {
     let pid = Pid::from_raw(pid);
     ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD).context("PTRACE_SEIZE")?;
     ptrace::interrupt(pid)?;
+    waitpid(pid, None)?;
+    begin();
     let mut calls = Vec::new();
     loop {
+        ptrace::syscall(pid, None)?;
         let stopped = waitpid(pid, None)?;
         let registers = ptrace::getregs(pid)?;
         // At the end of a call it would be what the call returns.
@@ -188,7 +191,6 @@ pub fn calls_before(pid: i32, last: i64) -> Result<Vec<i64>> {
             }
             calls.push(call);
         }
-        ptrace::syscall(pid, None)?;
     }
 }
 

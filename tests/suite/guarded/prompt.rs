@@ -55,9 +55,9 @@ fn hold(server: &Server, change: fn() -> io::Result<()>) -> Running {
 #[test]
 fn a_guard_stops_the_command_before_it_looks_at_anything() {
     let server = Server::start();
-    let witness = Witness::start(&server.url(), &["--ttl", "2s"]);
-    witness.rlock.signal(Signal::SIGSTOP);
-    let calls = calls_before(witness.guard(), libc::SYS_kill).expect("its calls");
+    let witness = Witness::start(&server.url(), &["--ttl", "6s"]);
+    let stop_rlock = || witness.rlock.signal(Signal::SIGSTOP);
+    let calls = calls_before(witness.guard(), libc::SYS_kill, stop_rlock).expect("its calls");
     assert!(
         !calls
             .iter()
