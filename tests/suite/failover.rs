@@ -112,10 +112,10 @@ fn a_holder_renews_on_the_new_primary_and_its_command_is_not_disturbed() {
     let pair = Pair::start();
     let holder = pair
         .job()
-        .args(["--ttl", "3s"])
+        .args(STEADY)
         .hold("echo ready; read line; echo done");
     pair.fail_over();
-    // With one renewal a second, the last of these comes after the end of the lease that the old
+    // With one renewal in two seconds, the last of these comes after the end of the lease that the old
     // primary granted.
     pair.new.wait_until_asked(4);
     holder.finish().code(0).silent().printed(&["ready", "done"]);

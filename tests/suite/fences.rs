@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::support::{Nodes, Running, Server, eventually, rlock};
+use crate::support::{Nodes, Running, STEADY, Server, eventually, rlock};
 
 const COUNTER: &str = "rlock:fence:{job}:job";
 
@@ -77,7 +77,7 @@ fn a_majority_knows_the_fence_while_the_lock_is_held_and_in_time_all_do() {
         );
         let holder = rlock("job")
             .on_all(&nodes)
-            .args(["--ttl", "3s"])
+            .args(STEADY)
             .stdin(Stdio::piped())
             .hold(&script);
         (

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::support::{Certificates, Rlock, Server, rlock};
+use crate::support::{Certificates, Rlock, STEADY, Server, rlock};
 
 /// Writes `text` to `file`, which others cannot read.
 fn write(file: &Path, text: &[u8]) {
@@ -14,7 +14,7 @@ fn write(file: &Path, text: &[u8]) {
 /// Returns `rlock run` on `url`, with these options that name files.
 fn with_files(url: &str, files: &[(&str, &Path)]) -> Rlock {
     files.iter().fold(
-        rlock("job").node(url).args(["--ttl", "3s"]),
+        rlock("job").node(url).args(STEADY),
         |run, (option, file)| run.args([(*option).as_ref(), file.as_os_str()]),
     )
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{renewed, waiter, with_cluster};
 use crate::contest::Contest;
-use crate::support::{eventually, rlock};
+use crate::support::{STEADY, eventually, rlock};
 
 #[test]
 fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
@@ -12,7 +12,7 @@ fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
         let (url, old) = (cluster.url(), cluster.owner("job"));
         let holder = rlock("job")
             .node(&url)
-            .args(["--ttl", "3s"])
+            .args(STEADY)
             .hold("echo ready; read line; true");
         let waiters = [1, 2].map(|number| waiter(&url, &cluster.servers[old], number));
         let new = cluster.fail_over(old);

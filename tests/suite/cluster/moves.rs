@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{renewed, waiter, with_cluster};
 use crate::contest::Contest;
-use crate::support::{Rlock, Running, Server, eventually, rlock, rlock_words};
+use crate::support::{Rlock, Running, STEADY, Server, eventually, rlock, rlock_words};
 
 /// The script of a holder that ends when its stdin does.
 const UNTIL_TOLD: &str = "echo ready; read line; true";
@@ -15,7 +15,7 @@ fn a_lock_is_renewed_released_and_handed_over_in_each_state_of_a_slot_that_is_mo
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("{job}"));
         let fence = |key: &str| format!("rlock:fence:{{job}}:{key}");
-        let job = |key: &str| rlock(key).node(&url).args(["--ttl", "3s"]);
+        let job = |key: &str| rlock(key).node(&url).args(STEADY);
         let keys = ["{job}1", "{job}2", "{job}3", "{job}4", "{job}5"];
         let mut holders = keys.map(|key| job(key).hold(UNTIL_TOLD)).into_iter();
         let waiters = keys.map(|key| (key, job(key).args(["--", "echo", "got it"]).spawn()));
@@ -39,7 +39,7 @@ fn a_lock_is_renewed_released_and_handed_over_in_each_state_of_a_slot_that_is_mo
         assert!(exists(keys[0]) != "1" && exists(keys[1]) == "1");
         let told = rlock("{job}new")
             .node(&url)
-            .args(["--wait", "1"])
+            .args(["--wait", "1", "-q"])
             .command(["true"])
             .code(69);
         told.said(&["the cluster is moving the lock's slot"]);
@@ -90,7 +90,9 @@ fn times_refused(server: &Server) -> u64 {
 fn readers_and_slots_are_held_through_a_move() {
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("{job}"));
-        let hold = |job: Rlock| job.node(&url).args(["--ttl", "6s"]).hold(UNTIL_TOLD);
+        // While a move lasts no longer than some seconds, no renewal is late enough to be told of.
+        let time = ["--ttl", "12s", "--node-timeout", "2s"];
+        let hold = |job: Rlock| job.node(&url).args(time).hold(UNTIL_TOLD);
         let reader = || hold(rlock("{job}readers").args(["--shared"]));
         let slot = || hold(rlock("{job}slots").args(["--slots", "2"]));
         let holders: [Running; 4] = [reader(), reader(), slot(), slot()];
@@ -128,7 +130,6 @@ fn readers_and_slots_are_held_through_a_move() {
 
 #[test]
 fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_during_it() {
-    const TTL: Duration = Duration::from_secs(3);
     with_cluster(|cluster| {
         let (url, from) = (cluster.url(), cluster.owner("{job}"));
         let kinds: [(&str, &[&str]); 3] = [
@@ -139,7 +140,7 @@ fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_dur
         let hold = |(key, kind)| {
             rlock(key)
                 .node(&url)
-                .args(["--ttl", "3s"])
+                .args(STEADY)
                 .args(kind)
                 .hold(UNTIL_TOLD)
         };
@@ -147,7 +148,8 @@ fn a_holder_outlives_a_move_that_takes_longer_than_its_lease_and_is_released_dur
         let moved = cluster.move_slot("{job}", cluster.other_than(from));
         let stays = |server: &Server| {
             let begin = Instant::now();
-            while begin.elapsed() < TTL * 2 {
+            // That is longer than a lease.
+            while begin.elapsed() < Duration::from_secs(8) {
                 renewed(server);
             }
         };
