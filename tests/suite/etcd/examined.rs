@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use testkit::Port;
 
-use super::{calls, is_clean};
+use super::{calls, leaves_nothing};
 use crate::support::{Etcd, Finished, eventually, rlock_words};
 
 fn doctor(node: &str, words: &[&str]) -> Finished {
@@ -22,7 +22,7 @@ fn a_lock_is_tried_and_nothing_is_left() {
     let election = "a lease of 3s may end while the members choose another leader";
     assert!(told.contains(election), "{told}");
     assert_eq!(calls(&etcd, 0, "LeaseGrant"), 1);
-    eventually("nothing is left", || is_clean(&etcd));
+    leaves_nothing(&etcd);
 }
 
 /// Asks the member to raise its alarm of this number, over its gateway for HTTP/1.

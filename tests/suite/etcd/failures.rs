@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{ALONE, HOLD, LONG, calls, etcdctl_lock, is_clean, wait_for_entries, witnessed};
+use super::{ALONE, HOLD, calls, etcdctl_lock, leaves_nothing, wait_for_entries, witnessed};
 use crate::support::{Delay, Etcd, Proxy, alive, eventually, guard_of, rlock, signal, skipped};
 
 /// A lease that is short, and longer than an election.
@@ -47,7 +47,7 @@ fn a_leader_that_hangs_or_dies_costs_no_command() {
         job.finish().code(0);
         etcd.settle();
     }
-    eventually("nothing is left", || is_clean(&etcd));
+    leaves_nothing(&etcd);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_cluster_that_is_slow_is_as_good_with_all_members_named() {
     std::thread::sleep(Duration::from_secs(3));
     drop(job.stdin.take());
     job.finish().code(0);
-    eventually("nothing is left", || is_clean(&etcd));
+    leaves_nothing(&etcd);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_member_that_is_cut_off_has_no_command_when_the_lock_passes_on() {
         drop(other.stdin.take());
         other.finish().code(0).printed(&["ready", "ran"]);
         etcd.settle();
-        eventually("nothing is left", || is_clean(&etcd));
+        leaves_nothing(&etcd);
     }
 }
 
@@ -225,7 +225,7 @@ fn without_rlock_and_its_guard_the_lock_ends_with_its_lease() {
     let (least, most) = (Duration::from_secs(3), Duration::from_secs(9));
     assert!(least < took && took < most, "{took:?}");
     next.finish().code(0);
-    eventually("nothing is left", || is_clean(&etcd));
+    leaves_nothing(&etcd);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_waiter_whose_lease_is_over_enters_the_line_again_at_its_end() {
     let Some(etcd) = Etcd::start(1) else { return };
     for is_stopped in [false, true] {
         let dir = tempfile::tempdir().expect("a directory");
-        let holder = rlock("job").node(&etcd.url()).args(LONG).hold(HOLD);
+        let holder = rlock("job").node(&etcd.url()).hold(HOLD);
         let waits = |name: &str| {
             let job = witnessed(&etcd.url(), dir.path()).args(["--ttl", "3s"]);
             job.args(["--", "sh", "-c", ALONE, name]).spawn()
@@ -261,7 +261,7 @@ fn a_waiter_whose_lease_is_over_enters_the_line_again_at_its_end() {
             .filter_map(|line| line.split(' ').next())
             .collect();
         assert_eq!(names, ["two", "one"]);
-        eventually("nothing is left", || is_clean(&etcd));
+        leaves_nothing(&etcd);
     }
 }
 
@@ -281,7 +281,7 @@ fn a_member_that_restarts_is_not_noticed_by_the_command() {
     drop(job.stdin.take());
     job.finish().code(1);
     etcd.settle();
-    eventually("nothing is left", || is_clean(&etcd));
+    leaves_nothing(&etcd);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use super::{HOLD, LONG, wait_for_entries};
+use super::{HOLD, LONG, wait_for_entries, wait_for_leases};
 use crate::supersede::{has_run, is_superseded};
 use crate::support::{Etcd, Rlock, Running, eventually, rlock, rlock_words};
 
@@ -28,7 +28,7 @@ fn queued(etcd: &Etcd, options: &[&str]) -> Running {
 #[test]
 fn the_newer_run_is_named_and_has_ended_the_older_one_though_it_gives_up() {
     let Some(etcd) = Etcd::start(1) else { return };
-    let holder = job(&etcd, &LONG).hold(HOLD);
+    let holder = job(&etcd, &[]).hold(HOLD);
     let older = queued(&etcd, SUPERSEDE);
     let newer = queued(&etcd, &["--supersede", "--note", "build 77"]);
     older
@@ -36,24 +36,21 @@ fn the_newer_run_is_named_and_has_ended_the_older_one_though_it_gives_up() {
         .code(76)
         .said(&["superseded by tester@", "(build 77), which came later"]);
     // The holder's, the waiter's and the key's, which all waiters extend.
-    let has_three = || etcd.ctl(&["lease", "list"]).starts_with("found 3 ");
-    eventually("the older waiter's lease is over", has_three);
+    wait_for_leases(&etcd, 3);
     newer.signal(Signal::SIGTERM);
     newer.finish().code(143);
     let newest = queued(&etcd, SUPERSEDE);
-    eventually("the newer waiter's lease is over", has_three);
+    wait_for_leases(&etcd, 3);
     // One that is killed leaves its place to its guard, and nothing else.
     newest.signal(Signal::SIGKILL);
     let newest = queued(&etcd, SUPERSEDE);
-    eventually("the killed waiter's lease is over", has_three);
+    wait_for_leases(&etcd, 3);
     drop(holder);
     has_run(newest);
     wait_for_entries(&etcd, 0);
     // What stays is one key that ends by itself.
     assert!(etcd.keys().contains(&NEWEST.to_owned()));
-    eventually("one lease is left", || {
-        etcd.ctl(&["lease", "list"]).starts_with("found 1 ")
-    });
+    wait_for_leases(&etcd, 1);
 }
 
 #[test]
