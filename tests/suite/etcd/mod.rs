@@ -467,7 +467,7 @@ fn a_waiter_that_gives_up_leaves_no_place() {
     let job = rlock("job").node(&etcd.url()).hold(HOLD);
     rlock("job")
         .node(&etcd.url())
-        .args(["--wait", "300ms"])
+        .args(["--wait", "5s"])
         .sh("true")
         .code(75);
     wait_for_entries(&etcd, 1);
@@ -477,7 +477,8 @@ fn a_waiter_that_gives_up_leaves_no_place() {
     assert!(!waiter.finish().exited_with(0));
     wait_for_entries(&etcd, 1);
     drop(job);
-    let soon = Duration::from_secs(5);
+    // The holder's lease lasts longer.
+    let soon = Duration::from_secs(15);
     rlock("job")
         .node(&etcd.url())
         .sh("true")
