@@ -545,7 +545,7 @@ pub(crate) fn a_transaction_that_locks_the_row_costs_a_waiter_69_and_a_holder_it
 ) {
     job(&server).sh("true").code(0);
     let blocking = Transaction::begin(&server);
-    let patient = ["-n", "--ttl", "1m", "--node-timeout", "3s"];
+    let patient = ["-n", "--ttl", "1m", "--node-timeout", "10s"];
     let refused = job(&server).args(patient).sh("true").code(69);
     refused.mentions(&[D::LOCKED]);
     blocking.end();

@@ -16,7 +16,8 @@ fn a_transaction_that_wants_the_rows_in_another_order_keeps_no_lock() {
         return;
     };
     job(&server).sh("true").code(0);
-    let mut held = job(&server).hold(HOLD);
+    let patient = ["--ttl", "5m", "--node-timeout", "20s"];
+    let mut held = job(&server).args(patient).hold(HOLD);
     // Either of the two may be the one that the server picks.
     let mut psql = server
         .client()

@@ -32,7 +32,8 @@ fn a_lock_behind_a_pooler_is_renewed_waited_for_broken_and_given_back() {
     let Some((server, pooler)) = pooled(&[]) else {
         return;
     };
-    let mut held = job(&pooler).args(["--ttl", "3s"]).hold(HOLD);
+    let patient = ["--ttl", "9s", "--node-timeout", "1500ms"];
+    let mut held = job(&pooler).args(patient).hold(HOLD);
     job(&pooler).args(["-n"]).sh("true").code(75);
     let waiter = job(&pooler).args(["--", "echo", "ran"]).spawn();
     let until = "SELECT lock_until FROM shedlock WHERE name = 'job'";
