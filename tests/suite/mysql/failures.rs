@@ -23,7 +23,7 @@ fn a_server_that_wakes_up_grants_no_lock_to_a_client_that_is_gone() {
         let mut held = job(&server).hold(HOLD);
         let wait = || {
             job(&server)
-                .args(["--wait", "2s"])
+                .args(["--wait", "10s"])
                 .args(["--", "true"])
                 .spawn()
         };
