@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{ALONE, HOLD, calls, etcdctl_lock, leaves_nothing, wait_for_entries, witnessed};
+use super::{
+    ALONE, HOLD, calls, etcdctl_lock, leaves_nothing, wait_for_entries, wait_for_keepalives,
+    witnessed,
+};
 use crate::support::{Delay, Etcd, Proxy, alive, eventually, guard_of, rlock, signal, skipped};
 
 /// A lease that is short, and longer than an election.
@@ -27,7 +30,7 @@ fn a_leader_that_hangs_or_dies_costs_no_command() {
         return;
     };
     for hangs in [true, false] {
-        let job = rlock("job").node(&etcd.url()).args(["--ttl", "15s"]);
+        let job = rlock("job").node(&etcd.url()).args(["--ttl", "24s"]);
         let mut job = job.hold("echo ready; read line; echo ran");
         let leader = etcd.leader();
         if hangs {
@@ -36,7 +39,7 @@ fn a_leader_that_hangs_or_dies_costs_no_command() {
             etcd.kill(leader);
         }
         // Two renewals later.
-        std::thread::sleep(Duration::from_secs(11));
+        std::thread::sleep(Duration::from_secs(17));
         assert!(job.is_running());
         if hangs {
             etcd.thaw(leader);
@@ -65,10 +68,10 @@ fn a_cluster_that_is_slow_is_as_good_with_all_members_named() {
         format!("127.0.0.1:{}", proxy.port())
     };
     let url = format!("etcd://{}", [0, 1, 2].map(slow).join(","));
-    let job = rlock("job").node(&url).args(TTL).args(timeout);
+    let job = rlock("job").node(&url).args(["--ttl", "12s"]).args(timeout);
     let mut job = job.hold("echo ready; read line; echo ran");
     // A renewal later.
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(5));
     drop(job.stdin.take());
     job.finish().code(0);
     leaves_nothing(&etcd);
@@ -105,12 +108,12 @@ fn a_member_that_is_cut_off_has_no_command_when_the_lock_passes_on() {
     for member in [leader, (leader + 1) % 3] {
         let dir = tempfile::tempdir().expect("a directory");
         let job = witnessed(&etcd.url_of(member), dir.path());
-        let job = job.args(["--ttl", "4s"]).hold(STAYS);
+        let job = job.args(["--ttl", "9s"]).hold(STAYS);
         // A client of that member that knows the others too.
         let mut other = loop {
             let asked = || calls(&etcd, member, "LeaseGrant");
             let before = asked();
-            let other = rlock("other").node(&etcd.url()).args(["--ttl", "12s"]);
+            let other = rlock("other").node(&etcd.url()).args(["--ttl", "15s"]);
             let other = other.hold("echo ready; read line; echo ran");
             if asked() > before {
                 break other;
@@ -238,7 +241,7 @@ fn a_waiter_whose_lease_is_over_enters_the_line_again_at_its_end() {
         let dir = tempfile::tempdir().expect("a directory");
         let holder = rlock("job").node(&etcd.url()).hold(HOLD);
         let waits = |name: &str| {
-            let job = witnessed(&etcd.url(), dir.path()).args(["--ttl", "3s"]);
+            let job = witnessed(&etcd.url(), dir.path()).args(TTL);
             job.args(["--", "sh", "-c", ALONE, name]).spawn()
         };
         let one = waits("one");
@@ -275,12 +278,13 @@ fn a_member_that_restarts_is_not_noticed_by_the_command() {
     };
     let mut job = rlock("job")
         .node(&etcd.url())
-        .args(["--ttl", "10s"])
+        .args(["--ttl", "20s"])
         .hold(HOLD);
     etcd.kill(0);
     std::thread::sleep(Duration::from_secs(1));
     etcd.come_back(0);
-    std::thread::sleep(Duration::from_secs(5));
+    // A renewal later.
+    std::thread::sleep(Duration::from_secs(8));
     drop(job.stdin.take());
     job.finish().code(1);
     etcd.settle();
@@ -292,11 +296,11 @@ fn a_store_that_is_full_gives_no_lock_and_takes_none() {
     let Some(etcd) = Etcd::start_with(1, &["--quota-backend-bytes=20000000"]) else {
         return;
     };
-    let mut job = rlock("job")
+    let job = rlock("job")
         .node(&etcd.url())
-        .args(["--ttl", "3s"])
-        .hold("echo ready; read line; sleep 4; echo ran");
-    let options = ["--ttl", "14s", "--once", "1h", "--hold-at-least", "1h"];
+        .args(["--ttl", "9s", "--node-timeout", "1500ms"])
+        .hold("echo ready; read line; echo ran");
+    let options = ["--ttl", "40s", "--once", "1h", "--hold-at-least", "1h"];
     let mut leaves = rlock("leaves")
         .node(&etcd.url())
         .args(options)
@@ -328,14 +332,14 @@ fn a_store_that_is_full_gives_no_lock_and_takes_none() {
     eventually("it is given back", || {
         !etcd.keys().iter().any(|key| key.starts_with("leaves/"))
     });
-    assert!(begin.elapsed() < Duration::from_secs(6), "with its lease");
+    assert!(begin.elapsed() < Duration::from_secs(15), "with its lease");
     leaves.finish().code(0).mentions(&[
         "the lock is gone, and nothing could be left",
         "another run with --once may repeat it",
     ]);
     // Nothing is asked again that would be refused again.
-    assert!(begin.elapsed() < Duration::from_secs(8), "with its lease");
-    drop(job.stdin.take());
+    assert!(begin.elapsed() < Duration::from_secs(20), "with its lease");
+    wait_for_keepalives(&etcd, 2);
     job.finish().code(0).printed(&["ready", "ran"]);
 }
 

@@ -210,11 +210,13 @@ fn large_values_of_other_clients_cost_no_reader_its_lock() {
         assert!(put.wait().expect("its end").success());
     };
     let run = || rlock("job").node(&etcd.url());
-    let hold = "echo ready; sleep 4; echo ran";
-    let reader = run().args(["-s", "--ttl", "3s"]).hold(hold);
+    let hold = "echo ready; read line; echo ran";
+    let patient = ["-s", "--ttl", "9s", "--node-timeout", "1500ms"];
+    let reader = run().args(patient).hold(hold);
     ["job/a", "job/z", "job/zz"].into_iter().for_each(put);
     let later = run().args(["-s", "-n"]).sh("true").code(75);
     later.said(&["held by a client that is not rlock: the key job/"]);
+    wait_for_keepalives(&etcd, 2);
     reader.finish().code(0).printed(&["ready", "ran"]);
     let look = || {
         let seen = rlock_words(["inspect", "job"]).node(&etcd.url());
@@ -441,6 +443,13 @@ fn calls(etcd: &Etcd, member: usize, name: &str) -> u64 {
     let lines = page.lines().filter(is_wanted);
     let number = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
     lines.filter_map(number).sum()
+}
+
+/// Waits for so many more keepalives.
+fn wait_for_keepalives(etcd: &Etcd, number: u64) {
+    let keepalives = || calls(etcd, 0, "LeaseKeepAlive");
+    let before = keepalives();
+    eventually("leases are kept alive", || keepalives() >= before + number);
 }
 
 #[test]
