@@ -329,7 +329,7 @@ fn what_is_broken_leaves_no_lease() {
 #[test]
 fn a_lock_stays_when_its_command_has_ended() {
     let Some(etcd) = Etcd::start(1) else { return };
-    let parked = ["--hold-at-least", "2s", "--", "true"];
+    let parked = ["--hold-at-least", "8s", "--", "true"];
     rlock("job").node(&etcd.url()).args(parked).finish().code(0);
     let busy = rlock("job")
         .node(&etcd.url())
@@ -498,7 +498,7 @@ fn a_waiter_that_gives_up_leaves_no_place() {
 #[test]
 fn a_lock_that_is_broken_stays_for_its_delay() {
     let Some(etcd) = Etcd::start(1) else { return };
-    let delayed = ["--ttl", "5s", "--lock-delay", "2s"];
+    let delayed = ["--ttl", "9s", "--node-timeout", "1s", "--lock-delay", "8s"];
     let mut job = rlock("job").node(&etcd.url()).args(delayed);
     job = job.args(["-v"]);
     let job = job.hold("echo ready; sleep 60");
