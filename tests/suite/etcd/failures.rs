@@ -94,7 +94,7 @@ fn without_a_quorum_the_command_is_dead_before_the_lock_passes_on() {
     etcd.kill(leader);
     etcd.kill(other);
     let lost = job.finish().code(79);
-    assert!(begin.elapsed() < Duration::from_secs(8), "{}", lost.stderr);
+    assert!(begin.elapsed() < Duration::from_secs(20), "{}", lost.stderr);
     etcd.come_back(leader);
     etcd.come_back(other);
     next.finish().code(0);
@@ -211,7 +211,8 @@ fn a_stopped_rlock_loses_its_command_before_its_lock() {
 fn without_rlock_and_its_guard_the_lock_ends_with_its_lease() {
     let Some(etcd) = Etcd::start(1) else { return };
     let script = "sleep 60 & echo child $!; echo self $$; echo ready; wait";
-    let job = rlock("job").node(&etcd.url()).args(TTL).hold(script);
+    let job = rlock("job").node(&etcd.url()).args(["--ttl", "15s"]);
+    let job = job.hold(script);
     let pids = job.seen_pids(&["child", "self"]);
     let next = rlock("job").node(&etcd.url()).args(["--", "echo", "ran"]);
     let mut next = next.spawn();
@@ -228,7 +229,7 @@ fn without_rlock_and_its_guard_the_lock_ends_with_its_lease() {
     assert!(alive(pids[0]), "what it had started goes on");
     signal(pids[0], Signal::SIGKILL);
     // A third of the lease may be over at the kill, and etcd ends it half a second late.
-    let (least, most) = (Duration::from_secs(3), Duration::from_secs(9));
+    let (least, most) = (Duration::from_secs(8), Duration::from_secs(25));
     assert!(least < took && took < most, "{took:?}");
     next.finish().code(0);
     leaves_nothing(&etcd);
