@@ -22,6 +22,12 @@ const OPTIONS: &[&str] = &[
     "4lw.commands.whitelist=*",
 ];
 
+/// A follower that is cut off keeps clients for longer than any lease.
+const KEEPS_CLIENTS: &str = "syncLimit=80";
+
+/// A lease that is short, and whose servers may be slow.
+const TTL: [&str; 4] = ["--ttl", "14s", "--node-timeout", "2s"];
+
 /// Longest time of an election. On a busy machine one takes some 20 s.
 const ELECTION: Duration = Duration::from_secs(90);
 
@@ -34,6 +40,10 @@ struct Ensemble {
 impl Ensemble {
     /// Starts three servers. The first one follows.
     fn start() -> Self {
+        Self::start_with(OPTIONS)
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let is_cut = Arc::new(AtomicBool::new(false));
         for _ in 0..3 {
             let line = |own: usize, _: usize, port: u16| {
@@ -49,7 +59,7 @@ impl Ensemble {
                     .expect("a proxy")
                     .port()
             };
-            let members = ZooKeeper::ensemble(3, OPTIONS, line);
+            let members = ZooKeeper::ensemble(3, options, line);
             if !members[0].leads() {
                 return Self { members, is_cut };
             }
@@ -95,25 +105,21 @@ fn a_command_is_dead_before_the_lock_of_a_follower_that_is_cut_off_passes_on() {
     if !has_zookeeper() {
         return;
     }
-    let ensemble = Ensemble::start();
+    let ensemble = Ensemble::start_with(&[OPTIONS, &[KEEPS_CLIENTS]].concat());
     let port = ensemble.members[0].port();
-    let Some(mut kazoo) = Peer::kazoo(&format!("127.0.0.1:{port}"), Duration::from_secs(4)) else {
+    let Some(mut kazoo) = Peer::kazoo(&format!("127.0.0.1:{port}"), Duration::from_secs(8)) else {
         return;
     };
     kazoo.ask("lock mine Lock /kazoo");
     kazoo.holds("mine");
-    let cut = |name| rlock(name).node(&ensemble.url(&[0])).args(["--ttl", "4s"]);
+    let cut = |name| rlock(name).node(&ensemble.url(&[0])).args(TTL);
     let holder = cut("promise").hold(HOLD);
     // One that knows the other servers too goes on.
-    let all = rlock("all")
-        .node(&ensemble.url(&[0, 1, 2]))
-        .args(["--ttl", "4s"]);
+    let all = rlock("all").node(&ensemble.url(&[0, 1, 2])).args(TTL);
     let mut all = all.hold(HOLD);
     let pid = holder.seen_pids(&["pid"])[0];
     let after = |name: &str, script: &str| {
-        let other = rlock(name)
-            .node(&ensemble.url(&[1, 2]))
-            .args(["--ttl", "4s"]);
+        let other = rlock(name).node(&ensemble.url(&[1, 2])).args(TTL);
         other.args(["--", "sh", "-c", script]).spawn()
     };
     let mut next = after(
@@ -144,12 +150,8 @@ fn a_command_is_dead_before_the_lock_that_it_waited_for_at_such_a_follower_passe
     if !has_zookeeper() {
         return;
     }
-    let ensemble = Ensemble::start();
-    let at = |members: &[usize]| {
-        rlock("turn")
-            .node(&ensemble.url(members))
-            .args(["--ttl", "4s"])
-    };
+    let ensemble = Ensemble::start_with(&[OPTIONS, &[KEEPS_CLIENTS]].concat());
+    let at = |members: &[usize]| rlock("turn").node(&ensemble.url(members)).args(TTL);
     let mut holder = at(&[1, 2]).hold(HOLD);
     let waits = at(&[0]).args(["--", "sh", "-c", "echo pid $$; exec sleep 60"]);
     let mut waiter = waits.spawn();
@@ -174,9 +176,7 @@ fn a_command_is_dead_before_the_lock_of_a_leader_that_stands_still_passes_on() {
     let ensemble = Ensemble::start();
     let leader = ensemble.leader();
     let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
-    let holder = rlock("promise")
-        .node(&ensemble.url(&[leader]))
-        .args(["--ttl", "4s"]);
+    let holder = rlock("promise").node(&ensemble.url(&[leader])).args(TTL);
     let holder = holder.hold(HOLD);
     let pid = holder.seen_pids(&["pid"])[0];
     // One that knows the other servers too goes on.
@@ -190,7 +190,7 @@ fn a_command_is_dead_before_the_lock_of_a_leader_that_stands_still_passes_on() {
     });
     let script = format!("kill -0 {pid} 2>/dev/null && echo overlap; echo got it");
     let next = rlock("promise").node(&ensemble.url(&others));
-    let next = next.args(["--ttl", "4s", "--", "sh", "-c", &script]);
+    let next = next.args(TTL).args(["--", "sh", "-c", &script]);
     next.finish().code(0).printed(&["got it"]);
     // Its session is over, which the leader of before does not know when it goes on.
     ensemble.members[leader].thaw();
@@ -207,8 +207,8 @@ fn an_ensemble_that_is_slow_is_as_good_with_all_servers_named() {
     let members = ZooKeeper::ensemble(3, OPTIONS, |_, _, port| port);
     // More than a third of the node timeout.
     let (delay, timing) = (
-        Duration::from_millis(1300),
-        ["--ttl", "14s", "--node-timeout", "3500ms"],
+        Duration::from_millis(2200),
+        ["--ttl", "24s", "--node-timeout", "6s"],
     );
     let slow = |member: &ZooKeeper| {
         let delays = move |_| [Duration::ZERO, delay].map(|delay| Box::new(move || delay) as Delay);
@@ -221,11 +221,11 @@ fn an_ensemble_that_is_slow_is_as_good_with_all_servers_named() {
         .args(timing);
     let mut job = job.hold(HOLD);
     // A renewal later.
-    std::thread::sleep(Duration::from_secs(7));
+    std::thread::sleep(Duration::from_secs(12));
     drop(job.stdin.take());
     job.finish().code(0).never_said("not confirmed");
     // Sessions that began at other servers are over, and so are their entries.
-    let next = rlock("slow").node(&members[0].url()).args(["--ttl", "6s"]);
+    let next = rlock("slow").node(&members[0].url()).args(timing);
     next.args(["-n"]).sh("true").code(0);
 }
 
@@ -318,13 +318,13 @@ fn a_command_is_dead_before_its_lease_ends_if_most_disks_stand_still() {
         .iter()
         .map(|member| format!("127.0.0.1:{}", member.port()));
     let url = format!("zookeeper://{}", hosts.collect::<Vec<_>>().join(","));
-    let mut holder = rlock("disks").node(&url).args(["--ttl", "4s"]).hold(HOLD);
+    let mut holder = rlock("disks").node(&url).args(TTL).hold(HOLD);
     let pid = holder.seen_pids(&["pid"])[0];
     let mut kazoo = Peer::kazoo(&format!("127.0.0.1:{port}"), Duration::from_secs(4));
     let thaw = Thaw(&disks);
     disks.freeze(leader);
     // A lease later.
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(15));
     assert!(holder.is_running());
     disks.freeze((leader + 1) % 3);
     eventually("the command is dead", || !alive(pid));
@@ -358,15 +358,16 @@ fn a_session_that_is_attached_elsewhere_is_taken_back() {
         ));
     };
     // At the release, and before renewals.
-    for (ttl, time) in [("40s", 0), ("4s", 5)] {
+    for (ttl, time) in [(PATIENT, 0), (TTL, 16)] {
         let job = rlock("moves").node(&ensemble.url(&[0]));
-        let mut job = job.args(["--ttl", ttl]).hold(HOLD);
+        let mut job = job.args(ttl).hold(HOLD);
         moved(&mut kazoo);
         std::thread::sleep(Duration::from_secs(time));
         assert!(job.is_running());
         let next = || {
             rlock("moves")
                 .node(&ensemble.url(&[2]))
+                .args(PATIENT)
                 .args(["-n"])
                 .sh("true")
         };
