@@ -22,7 +22,7 @@ const OPTIONS: &[&str] = &[
     "4lw.commands.whitelist=*",
 ];
 
-/// A follower that is cut off keeps clients for longer than any lease.
+/// The option with which a follower keeps clients for longer than any lease here.
 const KEEPS_CLIENTS: &str = "syncLimit=80";
 
 /// A lease that is short, and whose servers may be slow.

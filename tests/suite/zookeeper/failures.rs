@@ -112,14 +112,14 @@ fn a_server_that_takes_one_connection_of_an_address_keeps_a_lock() {
         return;
     }
     let server = ZooKeeper::start(&["maxClientCnxns=1"]);
-    let mut holder = run_for(&server, "connections", "4s").hold(HOLD);
+    let mut holder = run_for(&server, "connections", "12s").hold(HOLD);
     // No other client gets in.
     let other = run(&server, "connections").args(["-n"]).sh("true");
     other
         .code(69)
         .said(&["see whether its ensemble has a quorum, and its maxClientCnxns"]);
     // A lease later.
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(13));
     assert!(holder.is_running());
     drop(holder.stdin.take());
     holder.finish().code(0).never_said("not confirmed");

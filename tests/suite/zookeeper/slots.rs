@@ -13,7 +13,8 @@ use crate::kinds::nesting::each_kind_covers_its_own;
 use crate::support::{Delay, Proxy, RLOCK, Rlock, alive, eventually, rlock, rlock_words};
 
 use super::{
-    HOLD, about, curator, kazoo, overlap_or_next, run, run_for, until_waiting, waiter, with_server,
+    HOLD, about, curator, kazoo, overlap_or_next, run, run_for, run_patiently, until_waiting,
+    waiter, with_server,
 };
 
 /// A command that holds its slot until its stdin ends. It prints the slot, its fence and its pid.
@@ -370,7 +371,7 @@ fn a_slot_of_a_run_whose_rlock_is_killed_is_free_at_once_and_so_is_a_waiters_pla
         let begun = Instant::now();
         holder.signal(Signal::SIGKILL);
         next.wait_for("next");
-        assert!(!alive(pid) && begun.elapsed() < Duration::from_secs(10));
+        assert!(!alive(pid) && begun.elapsed() < Duration::from_secs(20));
         assert!(other.is_running());
     });
 }
@@ -398,7 +399,7 @@ fn a_stopped_rlock_loses_its_command_before_its_slot() {
 #[test]
 fn slots_survive_a_server_that_is_away_for_a_moment_and_end_where_it_returns_empty() {
     with_server(|server| {
-        let slot = |server: &ZooKeeper| run_for(server, "away", "20s").args(["--slots", "2"]);
+        let slot = |server: &ZooKeeper| run_patiently(server, "away").args(["--slots", "2"]);
         let mut holder = slot(server).hold(SLOT);
         let other = slot(server).hold(SLOT);
         let mut next = slot(server).args(["--", "echo", "next"]).spawn();
@@ -439,19 +440,22 @@ fn a_slot_that_no_process_keeps_is_renewed_and_released() {
     with_server(|server| {
         let acquire = || about(server, "acquire", "kept-slot").args(["--slots", "2"]);
         let one = acquire()
-            .args(["--ttl", "4s", "--node-timeout", "1s"])
+            .args(["--ttl", "12s", "--node-timeout", "2s"])
             .finish()
             .code(0);
         let two = acquire().args(["--ttl", "60s"]).finish().code(0);
         let of = |word: &str, token: &str| {
             about(server, word, "kept-slot")
-                .args(["--token", token, "--node-timeout", "1s"])
+                .args(["--token", token, "--node-timeout", "2s"])
                 .finish()
         };
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(6) {
+        // Longer than a lease without renewals.
+        while begun.elapsed() < Duration::from_secs(15) {
+            std::thread::sleep(Duration::from_secs(2));
             of("renew", &one.stdout[0]).code(0);
-            slot(server, "kept-slot").args(["-n"]).sh("true").code(75);
+            let busy = run_patiently(server, "kept-slot").args(["--slots", "2"]);
+            busy.args(["-n"]).sh("true").code(75);
         }
         of("check", &one.stdout[0]).code(0);
         of("release", &two.stdout[0]).code(0);
