@@ -209,25 +209,28 @@ fn large_values_of_other_clients_cost_no_reader_its_lock() {
         drop(stdin);
         assert!(put.wait().expect("its end").success());
     };
+    // In an unoptimized build such a reply takes a while.
+    let patient = ["--ttl", "1m", "--node-timeout", "9s"];
     let run = || rlock("job").node(&etcd.url());
     let hold = "echo ready; read line; echo ran";
-    let patient = ["-s", "--ttl", "9s", "--node-timeout", "1500ms"];
-    let reader = run().args(patient).hold(hold);
+    let renewed = ["-s", "--ttl", "9s", "--node-timeout", "1500ms"];
+    let reader = run().args(renewed).hold(hold);
     ["job/a", "job/z", "job/zz"].into_iter().for_each(put);
-    let later = run().args(["-s", "-n"]).sh("true").code(75);
+    let later = run().args(["-s", "-n"]).args(patient).sh("true").code(75);
     later.said(&["held by a client that is not rlock: the key job/"]);
     wait_for_keepalives(&etcd, 2);
     reader.finish().code(0).printed(&["ready", "ran"]);
     let look = || {
-        let seen = rlock_words(["inspect", "job"]).node(&etcd.url());
-        seen.finish().code(0).stdout.join("\n")
+        let seen = rlock_words(["inspect", "job"]).args(&patient[2..]);
+        seen.node(&etcd.url()).finish().code(0).stdout.join("\n")
     };
     assert!(look().contains("the key job/a"), "{}", look());
     for _ in 0..3 {
         let forced = ["break", "--yes", "--foreign", "job"];
-        rlock_words(forced).node(&etcd.url()).finish().code(0);
+        let broken = rlock_words(forced).args(&patient[2..]);
+        broken.node(&etcd.url()).finish().code(0);
     }
-    run().args(["-n"]).sh("true").code(0);
+    run().args(["-n"]).args(patient).sh("true").code(0);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sys::signal::Signal;
+
 use crate::sql::{Clock, HOLD, ShedLocked as _, job};
 use crate::support::{Database, Postgres, eventually, rlock};
 
@@ -19,12 +21,14 @@ fn a_clock_that_is_set_forward_ends_leases_for_others_and_the_command_is_stopped
         return;
     };
     let held = job(&server).args(TTL).hold("echo ready; sleep 60");
-    // The holder looks each second, and may be faster.
+    // The holder looks each second, and would come first.
+    held.signal(Signal::SIGSTOP);
     let mut steps = (1..).map(|number| number * STEP);
-    eventually("another client comes first", || {
+    eventually("another client has the lock", || {
         server.set_clock(steps.next().expect("a step"));
         server.locks(Clock::Database)
     });
+    held.signal(Signal::SIGCONT);
     let begin = Instant::now();
     held.finish().code(79);
     assert!(begin.elapsed() < Duration::from_secs(10));
