@@ -115,6 +115,11 @@ impl ZooKeeper {
         ];
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let mut server = Self::with(port(), &lines, None);
+        // It listens here after it has answered there.
+        let address = (Ipv4Addr::LOCALHOST, secure.number());
+        eventually_within(START, "ZooKeeper listens with TLS", || {
+            TcpStream::connect(address).is_ok()
+        });
         server.secure = Some(secure);
         server
     }
@@ -393,7 +398,7 @@ impl Peer {
             lines,
             read: Vec::new(),
         };
-        peer.until("ready");
+        peer.until(START, "ready");
         peer
     }
 
@@ -401,13 +406,13 @@ impl Peer {
     #[track_caller]
     pub fn ask(&mut self, command: &str) -> String {
         writeln!(self.commands, "{command}").expect("its input");
-        self.until("answer")
+        self.until(LIMIT, "answer")
     }
 
     /// Waits until the lock that a command calls `name` is held.
     #[track_caller]
     pub fn holds(&mut self, name: &str) {
-        self.until(&format!("held {name}"));
+        self.until(LIMIT, &format!("held {name}"));
     }
 
     /// Whether that lock is held.
@@ -417,8 +422,8 @@ impl Peer {
     }
 
     #[track_caller]
-    fn until(&mut self, beginning: &str) -> String {
-        let end = Instant::now() + LIMIT;
+    fn until(&mut self, limit: Duration, beginning: &str) -> String {
+        let end = Instant::now() + limit;
         loop {
             let found = self
                 .read

@@ -54,9 +54,11 @@ fn run_patiently(server: &ZooKeeper, name: &str) -> Rlock {
     rlock(name).node(&server.url()).args(options)
 }
 
-/// Returns `rlock WORD -k NAME`.
+/// Returns `rlock WORD -k NAME`, with time for a server that is busy.
 fn about(server: &ZooKeeper, word: &str, name: &str) -> Rlock {
-    rlock_words([word, "-k", name]).node(&server.url())
+    rlock_words([word, "-k", name])
+        .node(&server.url())
+        .env("RLOCK_NODE_TIMEOUT", "5s")
 }
 
 /// Returns a client of kazoo, if it is installed.
