@@ -28,15 +28,26 @@ pub fn is_killed(pid: i32) -> bool {
         .get(6)
         .and_then(|flags| flags.parse().ok())
         .is_none_or(|flags: u64| flags & EXITING != 0);
+    is_exiting || is_pending(pid, Signal::SIGKILL)
+}
+
+/// Whether `pid` executes instructions, or will as soon as it has a processor: it is neither killed
+/// nor stopped.
+pub fn runs(pid: i32) -> bool {
+    let is_stopped = matches!(state(pid), Some('T' | 't')) || is_pending(pid, Signal::SIGSTOP);
+    !is_stopped && !is_killed(pid)
+}
+
+fn is_pending(pid: i32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut pending = status.lines().filter_map(|line| {
         line.strip_prefix("SigPnd:")
             .or(line.strip_prefix("ShdPnd:"))
     });
-    let has_kill = |set: &str| {
-        u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (libc::SIGKILL - 1) != 0)
+    let has = |set: &str| {
+        u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (signal as i32 - 1) != 0)
     };
-    is_exiting || pending.any(has_kill)
+    pending.any(has)
 }
 
 /// Returns the letter for the state of `pid`, as in proc(5): T for stopped.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Backlog, listen};
 
-use crate::support::{RLOCK, Server, eventually, rlock};
+use crate::support::{RLOCK, STEADY, Server, eventually, renewed, rlock};
 
 #[test]
 fn connections_that_are_killed_do_not_disturb_the_command() {
@@ -204,14 +204,12 @@ fn a_server_out_of_memory_still_renews_and_releases() {
     let server = Server::start();
     let mut job = rlock("job")
         .on(&server)
-        .args(["--ttl", "900ms"])
+        .args(STEADY)
         .stdin(Stdio::piped())
         .hold("echo ready; read line; true");
     server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_millis(1500) {
-        assert_eq!(server.cli(&["EXISTS", "job"]), "1");
-    }
+    renewed([&server]);
+    renewed([&server]);
     drop(job.stdin.take());
     job.finish().code(0).silent();
     assert_eq!(server.cli(&["EXISTS", "job"]), "0");

@@ -13,7 +13,8 @@ use nix::sys::signal::Signal;
 use testkit::held_while;
 
 use crate::support::{
-    Delay, LOADS_SLOWLY, Nodes, Proxy, RLOCK, Running, Server, eventually, far, rlock, slow, state,
+    Delay, LOADS_SLOWLY, Nodes, Proxy, RLOCK, Running, STEADY, Server, eventually, far, renewed,
+    rlock, slow, state,
 };
 
 /// Returns the addresses for two groups of clients: the half of the nodes that is near to one group
@@ -399,7 +400,7 @@ fn a_node_that_cannot_grant_for_the_moment_is_one_vote_missing() {
     let mut nodes = Nodes::tcp(3);
     let mut holder = rlock("job")
         .on_all(&nodes)
-        .args(["--ttl", "1500ms"])
+        .args(STEADY)
         .stdin(Stdio::piped())
         .hold("echo ready; read line; true");
     let runs = |nodes: &Nodes, what: &str| {
@@ -431,7 +432,8 @@ fn a_node_that_cannot_grant_for_the_moment_is_one_vote_missing() {
         assert!(nodes[2].cli(&["PING"]).starts_with("LOADING"), "still");
     }
     // Two more renewals for the holder meanwhile.
-    nodes[0].wait_until_asked(3);
+    renewed(&nodes[..2]);
+    renewed(&nodes[..2]);
     drop(holder.stdin.take());
     holder.finish().code(0).silent();
 }

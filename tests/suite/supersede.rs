@@ -174,7 +174,7 @@ fn a_waiter_that_missed_the_word_learns_it_when_it_looks() {
 #[test]
 fn a_minority_that_says_so_ends_no_waiter() {
     let nodes = Nodes::start(3);
-    let holder = hold(&nodes, &["--ttl", "1s"]);
+    let holder = hold(&nodes, &STEADY);
     let waiter = queued(&nodes, SUPERSEDE);
     nodes[0].cli(&["SET", NEWEST, &newest(&nodes[0]), "PX", "60000"]);
     disconnect(&nodes);

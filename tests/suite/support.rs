@@ -1,6 +1,8 @@
 //! The kit as the cases use it, with the binary under test.
 
-pub(crate) use testkit::processes::{alive, children, guard_of, parent, signal, state};
+pub(crate) use testkit::processes::{
+    alive, children, guard_of, is_killed, parent, runs, signal, state,
+};
 pub(crate) use testkit::{
     Alias, Certificates, Client, Cluster, CutOff, Database, Delay, Etcd, Finished, LOADS_SLOWLY,
     MariaDb, NOBODY, Nodes, PgBouncer, Port, Postgres, Proxy, Rlock, Rooted, Running, Sentinel,
@@ -8,7 +10,7 @@ pub(crate) use testkit::{
 };
 
 use std::ffi::OsStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Path of the binary under test.
 pub(crate) const RLOCK: &str = match option_env!("TEST_RLOCK") {
@@ -41,6 +43,53 @@ pub(crate) fn median_is_below(
         gap < limit.max(usual)
     });
     assert!(is_below, "{medians:?}");
+}
+
+/// Waits until the lease at the key `job` has been extended on each of `servers`.
+pub(crate) fn renewed<'a>(servers: impl IntoIterator<Item = &'a Server>) {
+    let left = |server: &Server| -> i64 { server.cli(&["PTTL", "job"]).parse().expect("a time") };
+    let mut waiting: Vec<_> = servers
+        .into_iter()
+        .map(|server| (server, left(server)))
+        .collect();
+    eventually("the lease is extended", || {
+        waiting.retain_mut(|(server, last)| {
+            let before = std::mem::replace(last, left(server));
+            !(0..*last).contains(&before)
+        });
+        let is_over = waiting.is_empty();
+        if !is_over {
+            // Seconds may be left: other tests need the processor.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_over
+    });
+}
+
+/// Waits until `holds` is false, and returns how long after the call it was last seen to be true. So
+/// a delay of this thread does not count.
+pub(crate) fn lasts(mut holds: impl FnMut() -> bool) -> Duration {
+    let begin = Instant::now();
+    let mut last = Duration::ZERO;
+    eventually("it is over", || {
+        let looked = begin.elapsed();
+        let goes_on = holds();
+        if goes_on {
+            last = looked;
+        }
+        !goes_on
+    });
+    last
+}
+
+/// Runs `test` for all of `cases` at once, where each of them has to wait for seconds.
+pub(crate) fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    let test = &test;
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || test(case));
+        }
+    });
 }
 
 /// Returns `rlock run --key KEY`, to be completed.

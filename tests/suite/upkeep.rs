@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Nodes, RLOCK, Running, Server, eventually, far_at_first, rlock, slow};
+use crate::support::{
+    Nodes, RLOCK, Running, STEADY, Server, eventually, far_at_first, lasts, renewed, rlock, runs,
+    slow,
+};
 
 /// Holds `job` on all of `nodes` until its stdin is closed.
 fn held(nodes: &Nodes, options: &[&str]) -> Running {
@@ -29,11 +32,12 @@ fn undisturbed(holder: Running, nodes: &Nodes) {
 #[test]
 fn a_minority_that_fails_to_renew_changes_nothing() {
     let mut nodes = Nodes::start(5);
-    let holder = held(&nodes, &["--ttl", "1500ms"]);
+    let holder = held(&nodes, &STEADY);
     let value = nodes[0].cli(&["GET", "job"]);
     nodes[3].freeze();
     nodes[4].crash();
-    nodes[0].wait_until_asked(4);
+    renewed(&nodes[..3]);
+    renewed(&nodes[..3]);
     for server in &nodes[..3] {
         assert_eq!(server.cli(&["GET", "job"]), value);
     }
@@ -122,19 +126,24 @@ fn the_winner_of_four_that_wait_is_soon_on_all_nodes() {
 #[test]
 fn a_node_that_hangs_for_long_does_not_use_up_descriptors() {
     let nodes = Nodes::start(3);
-    let holder = held(&nodes, &["--ttl", "1s"]);
+    // The short lease makes exchanges with that node frequent.
+    let options = "-v --ttl 3s --node-timeout 500ms --kill-after 0";
+    let mut holder = held(&nodes, &options.split(' ').collect::<Vec<_>>());
+    let pid = holder.pid();
     let descriptors = || {
-        std::fs::read_dir(format!("/proc/{}/fd", holder.pid()))
+        std::fs::read_dir(format!("/proc/{pid}/fd"))
             .expect("a directory")
             .count()
     };
     let before = descriptors();
     nodes[2].freeze();
-    nodes[0].wait_until_asked(15);
+    for _ in 0..8 {
+        holder.wait_until_told("no answer within");
+    }
     let more = descriptors().saturating_sub(before);
     nodes[2].thaw();
     assert!(more <= 6, "{more} more than {before}");
-    holder.finish().code(0).silent().printed(&["ready", "done"]);
+    holder.finish().code(0).printed(&["ready", "done"]);
     nodes.become_clean();
 }
 
@@ -157,16 +166,16 @@ fn a_majority_that_fails_to_renew_for_a_moment_changes_nothing() {
 #[test]
 fn scripts_that_were_flushed_are_not_missed() {
     let nodes = Nodes::start(3);
-    let holder = held(&nodes, &["--ttl", "900ms"]);
+    let holder = held(&nodes, &STEADY);
     nodes.cli(&["SCRIPT", "FLUSH"]);
-    nodes[0].wait_until_asked(2);
+    renewed(nodes.iter());
     undisturbed(holder, &nodes);
 }
 
 #[test]
 fn a_node_that_lost_the_key_has_it_back_at_the_next_renewal() {
     let nodes = Nodes::start(3);
-    let holder = held(&nodes, &["--ttl", "1500ms"]);
+    let holder = held(&nodes, &STEADY);
     let own = nodes[0].token();
     for command in [["FLUSHALL", "SYNC"], ["DEL", "job"]] {
         nodes[2].cli(&command);
@@ -199,14 +208,17 @@ fn a_node_that_was_away_at_first_joins() {
     nodes[2].crash();
     let holder = rlock("job")
         .on_all(&nodes)
-        .args(["--ttl", "1500ms"])
+        .args(STEADY)
+        .args(["-v"])
         .stdin(Stdio::piped());
-    let holder = holder.hold("echo ready; read line; echo done");
+    let mut holder = holder.hold("echo ready; read line; echo done");
     nodes[2].come_back();
     eventually("it has it", || !nodes[2].cli(&["GET", "job"]).is_empty());
     // The node counts: without it there would be no majority now.
     nodes[0].crash();
-    nodes[1].wait_until_asked(4);
+    holder.wait_until_told(&format!("{}: ", nodes[0].url()));
+    holder.wait_until_told("renewed for");
+    holder.wait_until_told("renewed for");
     holder.finish().code(0).printed(&["ready", "done"]);
     assert_eq!(
         (
@@ -248,13 +260,11 @@ fn every_connection_on_which_a_node_was_asked_gets_the_release() {
 #[test]
 fn a_node_without_memory_for_more_still_renews() {
     let nodes = Nodes::start(3);
-    let holder = held(&nodes, &["--ttl", "900ms"]);
+    let holder = held(&nodes, &STEADY);
     nodes[1].cli(&["CONFIG", "SET", "maxmemory", "1"]);
     nodes[2].cli(&["CONFIG", "SET", "maxmemory", "1"]);
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_millis(1500) {
-        assert!(!nodes.job().iter().any(String::is_empty));
-    }
+    renewed(nodes.iter());
+    renewed(nodes.iter());
     undisturbed(holder, &nodes);
 }
 
@@ -483,16 +493,13 @@ fn a_majority_that_hangs_costs_the_command_its_life_within_the_lease() {
     let holder = rlock("job")
         .on_all(&nodes)
         .args(["--ttl", "3s", "--kill-after", "200ms"])
-        .hold(STUBBORN);
+        .hold(&format!("echo self $$; {STUBBORN}"));
     eventually("all have it", || !nodes.job().iter().any(String::is_empty));
-    let begin = Instant::now();
     nodes[1..].iter().for_each(Server::freeze);
+    let command = holder.seen_pids(&["self"])[0];
+    let ran = lasts(|| runs(command));
+    assert!(ran < Duration::from_secs(3), "{ran:?}");
     let finished = holder.finish().code(79);
-    assert!(
-        begin.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        begin.elapsed()
-    );
     finished.mentions(&["could not be renewed in time", "no answer within 150ms"]);
     assert_eq!(nodes[0].cli(&["EXISTS", "job"]), "0");
     nodes[1..].iter().for_each(Server::thaw);

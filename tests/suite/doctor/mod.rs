@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Certificates, Finished, RLOCK, Rlock, Server, eventually, rlock, rlock_words,
+    Certificates, Finished, RLOCK, Rlock, STEADY, Server, eventually, renewed, rlock, rlock_words,
 };
 
 fn doctor(node: &str) -> Rlock {
@@ -354,18 +354,10 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
         .silent()
         .printed(&["nested"]);
     // With a restart guard rlock asks the server for its uptime.
-    let held = verb(&[
-        "run",
-        "-k",
-        "job",
-        "--restart-guard",
-        "1ms",
-        "--ttl",
-        "900ms",
-        "-q",
-    ])
-    .hold("echo ready; read line");
-    server.wait_until_asked(2);
+    let held = verb(&["run", "-k", "job", "--restart-guard", "1ms", "-q"])
+        .args(STEADY)
+        .hold("echo ready; read line");
+    renewed([&server]);
     held.finish().silent();
     let token = verb(&["acquire", "-k", "job"])
         .finish()

@@ -8,7 +8,7 @@ use super::{
     HOLDERS, LEASES, SHARED, SLOTS, all_end, every_key_ends, hold, is_busy_for, job,
     nothing_is_left, queued,
 };
-use crate::support::{Nodes, STEADY, Server, eventually, guard_of};
+use crate::support::{Nodes, STEADY, Server, eventually, guard_of, side_by_side};
 
 fn number(nodes: &Nodes, command: &[&str]) -> i64 {
     nodes[0]
@@ -177,9 +177,9 @@ fn members_of_another_number_of_nodes_are_met_with_78() {
 
 #[test]
 fn members_are_renewed() {
-    for options in [SHARED, SLOTS] {
+    side_by_side([SHARED, SLOTS], |options| {
         let nodes = Nodes::start(3);
-        let options = [options, &["--ttl", "1s"]].concat();
+        let options = [options, &STEADY].concat();
         let holder = hold(&nodes, &options);
         let ends = |node: &Server| node.cli(&["ZRANGE", LEASES, "0", "0", "WITHSCORES"]);
         let before: Vec<String> = nodes.iter().map(ends).collect();
@@ -188,7 +188,7 @@ fn members_are_renewed() {
         }
         holder.finish().code(0).silent();
         nothing_is_left(&nodes);
-    }
+    });
 }
 
 #[test]
