@@ -11,7 +11,7 @@ mod prompt;
 use std::fs::DirEntry;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -21,7 +21,8 @@ use testkit::processes::stat;
 use testkit::{Rlock, now};
 
 use crate::support::{
-    NOBODY, RLOCK, Rooted, Running, Server, alive, children, eventually, guard_of, rlock, signal,
+    NOBODY, RLOCK, Rooted, Running, Server, alive, children, eventually, guard_of, rlock,
+    side_by_side, signal, state,
 };
 
 /// Some milliseconds, on a machine whose cores are all busy with other tests. `tests/faults`
@@ -57,6 +58,9 @@ impl Witness {
         eventually("it ticks", || {
             std::fs::read_to_string(&ticks).is_ok_and(|text| text.ends_with('\n'))
         });
+        // It hurries once it waits, and the command's start does not wait for that.
+        let guard = guard_of(rlock.pid());
+        eventually("the guard waits", || state(guard) == Some('S'));
         Self {
             rlock,
             leader,
@@ -75,11 +79,18 @@ impl Witness {
         !alive(self.leader) && !alive(self.child)
     }
 
-    /// Waits until both processes are dead, and returns how long that took.
+    /// Waits until both processes are dead, and returns how long after the call one of them ticked.
     fn dies(&self) -> Duration {
-        let begin = Instant::now();
+        let begin = now();
         eventually("the command is dead", || self.is_dead());
-        begin.elapsed()
+        Duration::from_secs_f64(self.last_tick()).saturating_sub(begin)
+    }
+
+    /// Waits until rlock is dead, and then both processes. Returns how long after rlock's
+    /// end one of them ticked.
+    fn dies_after_rlock(&self) -> Duration {
+        eventually("rlock is dead", || !alive(self.rlock.pid()));
+        self.dies()
     }
 
     /// Returns the last tick in seconds since boot, to a hundredth.
@@ -112,7 +123,7 @@ fn rlock_killed_means_the_command_is_gone_in_milliseconds() {
     for _ in 0..10 {
         let witness = Witness::start(&server.url(), &[]);
         witness.rlock.signal(Signal::SIGKILL);
-        let took = witness.dies();
+        let took = witness.dies_after_rlock();
         assert!(took < MOMENT, "{took:?}");
         // The guard has released it or is about to.
         eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
@@ -184,11 +195,10 @@ fn a_guard_that_the_kernel_sends_no_descriptor_is_replaced_by_one_that_inherits_
 #[test]
 fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_later() {
     let server = Server::start();
-    let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
-    let renewed = now();
+    let witness = Witness::start(&server.url(), &["--ttl", "2s"]);
     witness.rlock.signal(Signal::SIGSTOP);
-    witness.dies();
-    assert!(now().saturating_sub(renewed) < Duration::from_millis(900));
+    let ran = witness.dies();
+    assert!(ran < Duration::from_secs(2), "{ran:?}");
     // By now another client holds the lock.
     eventually("the lease is over", || {
         server.cli(&["EXISTS", "job"]) == "0"
@@ -201,9 +211,10 @@ fn rlock_stopped_past_its_lease_means_the_command_is_gone_by_its_end_and_79_late
 
 #[test]
 fn the_guard_knows_of_renewals_and_so_does_one_in_its_place() {
-    let server = Server::start();
-    for is_replaced in [false, true] {
-        let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
+    side_by_side([false, true], |is_replaced| {
+        let server = Server::start();
+        let options = "--ttl 4s --node-timeout 600ms --kill-after 0";
+        let witness = Witness::start(&server.url(), &options.split(' ').collect::<Vec<_>>());
         // By now the first lease would be over.
         server.wait_until_asked(4);
         if is_replaced {
@@ -214,23 +225,18 @@ fn the_guard_knows_of_renewals_and_so_does_one_in_its_place() {
             });
         }
         assert!(!witness.is_dead());
-        let begin = Instant::now();
         witness.rlock.signal(Signal::SIGSTOP);
-        witness.dies();
-        assert!(
-            begin.elapsed() < Duration::from_millis(900),
-            "{:?}",
-            begin.elapsed()
-        );
+        let ran = witness.dies();
+        assert!(ran < Duration::from_secs(4), "{ran:?}");
         witness.rlock.signal(Signal::SIGCONT);
         witness.rlock.finish().code(79);
-    }
+    });
 }
 
 #[test]
 fn rlock_stopped_in_the_time_of_grace_does_not_lengthen_it() {
     let server = Server::start();
-    let mut witness = Witness::start(&server.url(), &["--max-run", "0.3", "--kill-after", "0.5"]);
+    let mut witness = Witness::start(&server.url(), &["--max-run", "2s", "--kill-after", "0.5"]);
     witness.rlock.wait_until_told("--max-run is over");
     witness.rlock.signal(Signal::SIGSTOP);
     let took = witness.dies();
@@ -253,7 +259,7 @@ fn a_guard_that_is_killed_or_stopped_is_replaced_and_the_new_one_does_its_work()
         assert!(!witness.is_dead());
     }
     witness.rlock.signal(Signal::SIGKILL);
-    let took = witness.dies();
+    let took = witness.dies_after_rlock();
     assert!(took < MOMENT, "{took:?}");
 }
 
@@ -321,9 +327,10 @@ fn the_guard_ignores_what_it_can_and_has_a_session_and_no_descriptor_of_ours_but
 
 #[test]
 fn a_frozen_tree_that_thaws_past_its_lease_runs_for_a_moment_only() {
-    let server = Server::start();
-    for _ in 0..5 {
-        let witness = Witness::start(&server.url(), &["--ttl", "900ms"]);
+    // Their leases end at the same time.
+    let frozen = [(); 5].map(|()| {
+        let server = Server::start();
+        let witness = Witness::start(&server.url(), &["--ttl", "3s", "--node-timeout", "600ms"]);
         let all = [
             witness.rlock.pid(),
             witness.guard(),
@@ -333,15 +340,16 @@ fn a_frozen_tree_that_thaws_past_its_lease_runs_for_a_moment_only() {
         for pid in all {
             signal(pid, Signal::SIGSTOP);
         }
+        (server, witness, all)
+    });
+    for (server, witness, all) in frozen {
         eventually("the lease is over", || {
             server.cli(&["EXISTS", "job"]) == "0"
         });
-        let thawed = now();
         for pid in all.into_iter().rev() {
             signal(pid, Signal::SIGCONT);
         }
-        witness.dies();
-        let ran = now().saturating_sub(thawed);
+        let ran = witness.dies();
         assert!(ran < MOMENT, "ran {ran:?} after the thaw");
         witness.rlock.finish().code(79);
     }
@@ -381,7 +389,7 @@ fn a_bug_in_rlock_ends_the_command_and_then_frees_the_lock() {
     eventually("rlock waits", || {
         fail_epoll_wait(rlock).expect("a tracer's rights")
     });
-    let took = witness.dies();
+    let took = witness.dies_after_rlock();
     assert!(took < MOMENT, "{took:?}");
     eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
     let said = witness.rlock.finish().code(70).stderr;
@@ -401,7 +409,7 @@ fn a_stopped_guard_wakes_when_rlock_is_killed() {
     witness.rlock.signal(Signal::SIGSTOP);
     signal(guard, Signal::SIGSTOP);
     witness.rlock.signal(Signal::SIGKILL);
-    let took = witness.dies();
+    let took = witness.dies_after_rlock();
     assert!(took < MOMENT, "{took:?}");
     rlock("job").node(&node).command(["true"]).code(0).silent();
 }

@@ -1,7 +1,7 @@
 //! Ctrl-Z, `fg` and `bg`: rlock and the command stop and continue together, within the lease.
 
 use super::{CTRL_Z, UNTIL_GO, job_is, run, shell_has_the_terminal, start};
-use crate::support::{RLOCK, Server, Session, alive, eventually, parent, state};
+use crate::support::{RLOCK, Server, Session, eventually, is_killed, parent, state};
 
 #[test]
 fn ctrl_z_stops_both_with_the_lock_held_and_fg_brings_both_back() {
@@ -151,9 +151,9 @@ fn hold_past_the_lease(with_terminal: bool, back: &str) {
         // In this order: if the lock is free at the first look, it is free when the command is
         // looked at.
         let free = server.cli(&["EXISTS", "job"]) == "0";
-        let alive = alive(command);
-        assert!(!(free && alive), "the lock is free and the command alive");
-        !alive
+        let can_run = !is_killed(command);
+        assert!(!(free && can_run), "the lock is free and the command alive");
+        !can_run
     });
     assert_eq!(state(rlock), Some('T'));
     eventually("the lock is free", || server.cli(&["EXISTS", "job"]) == "0");
