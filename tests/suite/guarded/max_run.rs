@@ -5,28 +5,37 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::{ALONE, MOMENT, Witness};
-use crate::support::{Server, alive, eventually, rlock};
+use crate::support::{Server, alive, eventually, renewed, rlock};
 
 #[test]
 fn a_command_that_runs_too_long_is_stopped_with_124() {
     let server = Server::start();
-    let late = Duration::from_secs(2);
-    for (words, script) in [
-        (&["--max-run", "0.3"][..], "echo ready; sleep 60"),
+    let jobs = [
+        ("plain", &["--max-run", "2"][..], "echo ready; sleep 60"),
         (
-            &["--max-run", "300ms", "--kill-after", "0.2"],
+            "stubborn",
+            &["--max-run", "2s", "--kill-after", "0.2"],
             "trap '' TERM; echo ready; sleep 60; sleep 60",
         ),
         (
-            &["--max-run", "300ms"],
+            "obedient",
+            &["--max-run", "2000ms"],
             "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done",
         ),
-    ] {
-        let job = rlock("job").on(&server).args(words).hold(script);
-        let finished = job.finish().code(124).mentions(&["job: --max-run is over"]);
-        assert!(finished.took >= Duration::from_millis(300));
-        finished.within(late);
-        assert_eq!(server.cli(&["EXISTS", "job"]), "0");
+    ];
+    let jobs = jobs.map(|(key, words, script)| {
+        let job = rlock(key).on(&server).args(words).hold(script);
+        (key, job)
+    });
+    // The grace of five seconds that is given by default would come on top.
+    let late = Duration::from_millis(6500);
+    for (key, job) in jobs {
+        let finished = job.finish().code(124);
+        assert!(finished.took >= Duration::from_secs(2));
+        finished
+            .mentions(&[&format!("{key}: --max-run is over")])
+            .within(late);
+        assert_eq!(server.cli(&["EXISTS", key]), "0");
     }
     rlock("job")
         .on(&server)
@@ -47,19 +56,15 @@ fn a_grace_longer_than_the_lease_is_given_in_full_when_the_time_is_up_and_cut_fo
     let server = Server::start();
     let mut job = rlock("job")
         .on(&server)
-        .args([
-            "--ttl",
-            "1500ms",
-            "--max-run",
-            "200ms",
-            "--kill-after",
-            "2m",
-        ])
+        .args(["--ttl", "3s", "--node-timeout", "700ms"])
+        .args(["--max-run", "2s", "--kill-after", "2m"])
         .stdin(std::process::Stdio::piped())
         .hold("trap 'echo asked' TERM; echo ready; read interrupted; read line; exit 5");
     job.wait_for("asked");
-    // There are three renewals to a lease: the grace is longer than one interval.
-    server.wait_until_asked(5);
+    // There are three renewals to a lease: the grace is longer than one lease.
+    for _ in 0..4 {
+        renewed([&server]);
+    }
     assert!(job.is_running());
     drop(job.stdin.take());
     job.finish().code(124);
@@ -75,11 +80,9 @@ fn a_grace_longer_than_the_lease_is_given_in_full_when_the_time_is_up_and_cut_fo
 #[test]
 fn the_lock_is_kept_until_a_command_that_ran_too_long_is_dead() {
     let server = Server::start();
-    let options = ["--ttl", "600ms", "--max-run", "300ms", "--kill-after", "0"];
-    let options = ["--kill-after", "100ms"].iter().chain(&options[..4]);
     let mut job = rlock("job")
         .on(&server)
-        .args(options)
+        .args(["--max-run", "2s", "--kill-after", "100ms"])
         .args(["-c", "trap '' TERM; echo leader $$; sleep 60; sleep 60"])
         .spawn();
     let leader = job.wait_for_pid("leader");
@@ -114,7 +117,8 @@ fn a_leader_that_joins_another_group_dies_all_the_same() {
     let script = "$SIG{TERM} = 'IGNORE'; setpgrp(0, getpgrp(getppid())); $| = 1; print \"leader $$\\n\"; sleep 60 while 1";
     let mut job = rlock("job")
         .on(&server)
-        .args(["--ttl", "900ms", "--", "perl", "-e", script])
+        .args(["--ttl", "3s", "--node-timeout", "600ms"])
+        .args(["--", "perl", "-e", script])
         .spawn();
     let leader = job.wait_for_pid("leader");
     server.cli(&["SET", "job", "another's"]);

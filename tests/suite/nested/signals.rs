@@ -65,7 +65,7 @@ fn a_signal_ends_nested_runs_that_the_command_has_left() {
 #[test]
 fn max_run_and_contain_hold_for_a_nested_run() {
     let server = Server::start();
-    let run = nested("--max-run 0.2 --kill-after 0.1", STUBBORN);
+    let run = nested("--max-run 2 --kill-after 0.1", STUBBORN);
     let mut job = rlock("job")
         .on(&server)
         .args(["-c", &format!("{run}; echo code $?; exit 3")])
