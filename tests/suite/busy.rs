@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -192,6 +192,7 @@ fn a_waiter_gives_up_when_its_time_is_over() {
 #[test]
 fn a_foreign_lock_that_expires_passes_on() {
     let server = Server::start();
+    let begin = Instant::now();
     foreign(&server, Some("400"));
     let finished = rlock("job")
         .on(&server)
@@ -199,12 +200,10 @@ fn a_foreign_lock_that_expires_passes_on() {
         .code(0)
         .printed(&["mine"])
         .silent();
-    assert!(
-        finished.took >= Duration::from_millis(300),
-        "{:?}",
-        finished.took
-    );
-    finished.within(Duration::from_secs(2));
+    let passed_on = begin.elapsed();
+    assert!(passed_on >= Duration::from_millis(400), "{passed_on:?}");
+    // Without a look at what is left of it, this would take ten seconds.
+    finished.within(Duration::from_secs(8));
 }
 
 #[test]
@@ -253,15 +252,16 @@ fn the_lock_excludes_set_nx_clients_and_outlasts_its_ttl_while_it_is_held() {
     let server = Server::start();
     let mut holder = rlock("job")
         .on(&server)
-        .args(["--ttl", "600ms"])
+        .args(["--ttl", "4s", "--node-timeout", "600ms"])
         .stdin(std::process::Stdio::piped())
         .hold("echo ready; read line; true");
     let value = server.cli(&["GET", "job"]);
-    let begin = std::time::Instant::now();
-    while begin.elapsed() < Duration::from_secs(2) {
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(4500) {
         assert_eq!(server.cli(&["SET", "job", "x", "NX", "PX", "1000"]), "");
         let ttl: i64 = server.cli(&["PTTL", "job"]).parse().expect("a number");
-        assert!((1..=600).contains(&ttl), "{ttl}");
+        assert!((1..=4000).contains(&ttl), "{ttl}");
+        std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(server.cli(&["GET", "job"]), value);
     drop(holder.stdin.take());

@@ -175,7 +175,7 @@ fn nothing_is_left_of_an_acquire_that_gave_up() {
     waiter.signal(Signal::SIGTERM);
     waiter.finish().code(143).printed(&[]);
     no_waiter_is_left(&servers);
-    queued(&servers, acquire(&nodes).args(["--wait", "1"]))
+    queued(&servers, acquire(&nodes).args(["--wait", "3"]))
         .finish()
         .code(75)
         .printed(&[]);
