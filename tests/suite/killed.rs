@@ -9,7 +9,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 
 use crate::support::{
-    Nodes, Rlock, Running, Server, alive, children, eventually, guard_of, rlock, signal,
+    Nodes, Rlock, Running, Server, alive, children, eventually, guard_of, rlock, side_by_side,
+    signal,
 };
 
 /// Far less than the lease, and enough on a machine whose cores are all busy with other tests.
@@ -192,14 +193,14 @@ fn a_password_that_was_changed_is_read_again() {
 /// gone meanwhile.
 #[test]
 fn a_pause_of_the_servers_beyond_the_node_timeout_loses_no_release() {
-    for count in [1, 3] {
+    side_by_side([1, 3], |count| {
         let nodes = Nodes::start(count);
         let job = rlock("job")
             .on_all(&nodes)
             .args(["--ttl", "5m", "--node-timeout", "200ms"])
             .hold("echo ready; read line; true");
         for node in nodes.iter() {
-            node.cli(&["CLIENT", "PAUSE", "1500", "ALL"]);
+            node.cli(&["CLIENT", "PAUSE", "5000", "ALL"]);
         }
         job.finish()
             .code(0)
@@ -208,7 +209,7 @@ fn a_pause_of_the_servers_beyond_the_node_timeout_loses_no_release() {
         eventually("the lock is free", || {
             nodes.iter().all(|node| node.cli(&["EXISTS", "job"]) == "0")
         });
-    }
+    });
 }
 
 #[test]

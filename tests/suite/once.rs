@@ -231,7 +231,7 @@ fn a_minority_that_lost_its_data_or_is_away_changes_nothing() {
 fn a_loss_that_is_noticed_with_the_release_is_no_success() {
     let nodes = Nodes::start(3);
     let lost = once(&nodes)
-        .args(["--ttl", "9s"])
+        .args(["--ttl", "5m"])
         .hold("echo ready; read line; true");
     for node in &nodes[..2] {
         node.cli(&["DEL", "job"]);
