@@ -9,9 +9,9 @@ use nix::time::{ClockId, clock_gettime};
 /// Limit of every wait. No wait of a test that passes takes this long, however busy the machine.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Pause between two polls: short beside what is timed, long enough to leave the processor to what
-/// is waited for.
-const PAUSE: Duration = Duration::from_micros(200);
+/// Shortest and longest pause between two polls: short beside what is timed, long enough to leave the
+/// processor to what is waited for.
+const PAUSE: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(20)];
 
 /// Returns the time since boot, suspended or not.
 pub fn now() -> Duration {
@@ -33,10 +33,12 @@ fn until_within<T>(
         if let Some(found) = look()? {
             return Ok(found);
         }
-        if begin.elapsed() > limit {
+        let waited = begin.elapsed();
+        if waited > limit {
             bail!("never happened: {what}");
         }
-        std::thread::sleep(PAUSE);
+        let [least, most] = PAUSE;
+        std::thread::sleep((waited / 20).clamp(least, most));
     }
 }
 

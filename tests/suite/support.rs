@@ -57,12 +57,7 @@ pub(crate) fn renewed<'a>(servers: impl IntoIterator<Item = &'a Server>) {
             let before = std::mem::replace(last, left(server));
             !(0..*last).contains(&before)
         });
-        let is_over = waiting.is_empty();
-        if !is_over {
-            // Seconds may be left: other tests need the processor.
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        is_over
+        waiting.is_empty()
     });
 }
 
