@@ -84,6 +84,8 @@ pub struct ZooKeeper {
     port: Port,
     /// Its port for clients with TLS.
     secure: Option<Port>,
+    /// Its ports for the other members, which no other server may be given.
+    for_members: Vec<Port>,
 }
 
 impl ZooKeeper {
@@ -153,7 +155,7 @@ impl ZooKeeper {
             .map(|ports| ports.each_ref().map(Port::number))
             .collect();
         let mut members = Vec::new();
-        for (own, [client, ..]) in all.into_iter().enumerate() {
+        for (own, [client, followers, election]) in all.into_iter().enumerate() {
             let mut lines: Vec<String> = options.iter().map(ToString::to_string).collect();
             for (other, [_, followers, election]) in numbers.iter().enumerate() {
                 let followers = if own == other {
@@ -168,7 +170,9 @@ impl ZooKeeper {
             }
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             let data = data[own].as_deref();
-            members.push(Self::begin(client, &lines, Some(own + 1), data));
+            let mut member = Self::begin(client, &lines, Some(own + 1), data);
+            member.for_members = vec![followers, election];
+            members.push(member);
         }
         for member in &members {
             member.until_ready();
@@ -207,6 +211,7 @@ impl ZooKeeper {
             process,
             port,
             secure: None,
+            for_members: Vec::new(),
         }
     }
 
