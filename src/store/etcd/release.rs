@@ -102,15 +102,15 @@ impl Lock {
     }
 
     /// Ends the lease of a token, which has no key any more. rlock may exit once the request is
-    /// written. A member that sees the end of the connection first may drop it, and the lease ends
-    /// by itself, a TTL later at most.
+    /// written. A member that sees the end of the connection first may drop the request. Then the
+    /// lease ends by itself, a TTL later at most.
     fn end_own_lease(self: &Arc<Self>, lease: i64) {
         let (lock, unwritten) = (Arc::clone(self), self.writes.begin());
         tokio::spawn(async move { lock.revoke(lease, || drop(unwritten)).await });
     }
 
-    /// Ends leases of days, which have no keys any more. rlock waits for the answers, as far as it
-    /// waits at its end at all.
+    /// Ends leases of days, which have no keys any more. rlock exits once they are answered, or its
+    /// time for that is over.
     fn end_lasting_leases(self: &Arc<Self>, over: Vec<i64>) {
         for lease in over {
             let (lock, unanswered) = (Arc::clone(self), self.writes.begin());
@@ -163,7 +163,6 @@ impl Lock {
                 let plain = self.ending(place, vec![deletion(&place.key)]);
                 match self.client.call(plain, || drop(written.take())).await {
                     Outcome::Answered { reply, .. } if reply.succeeded => {
-                        over.push(place.lease);
                         ReleaseReply::without(&status.fault())
                     }
                     _ => ReleaseReply::Failed(status.fault()),
