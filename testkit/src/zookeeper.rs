@@ -224,15 +224,12 @@ impl ZooKeeper {
     /// Returns its answer to one of the four letter words.
     pub fn told(&self, word: &str) -> String {
         let mut told = String::new();
-        let asked =
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).and_then(|mut stream| {
-                stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-                stream.write_all(word.as_bytes())?;
-                stream.read_to_string(&mut told)
-            });
-        if asked.is_err() || told.contains("not currently serving") {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // What is told before an error counts, and nothing is an answer too.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(word.as_bytes())?;
+            stream.read_to_string(&mut told)
+        });
         told
     }
 
