@@ -55,7 +55,11 @@ impl MariaDb {
     pub fn tls(certificates: &Certificates) -> Option<Self> {
         is_installed().then(|| {
             let mut server = Self::prepared(&[]);
-            for (option, name) in [("ssl-cert", "server.pem"), ("ssl-key", "server.key")] {
+            for (option, name) in [
+                ("ssl-ca", "ca.pem"),
+                ("ssl-cert", "server.pem"),
+                ("ssl-key", "server.key"),
+            ] {
                 let to = server.dir.path().join(name);
                 std::fs::copy(certificates.file(name), &to).expect("a certificate");
                 std::fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("a mode");

@@ -57,8 +57,12 @@ impl Postgres {
 
     /// The same with TLS, and the machine's clock.
     pub fn tls(certificates: &Certificates) -> Option<Self> {
-        let own = Self::prepared(&["ssl=on"])?;
-        for (from, to) in [("server.pem", "server.crt"), ("server.key", "server.key")] {
+        let own = Self::prepared(&["ssl=on", "ssl_ca_file=root.crt"])?;
+        for (from, to) in [
+            ("ca.pem", "root.crt"),
+            ("server.pem", "server.crt"),
+            ("server.key", "server.key"),
+        ] {
             let to = own.data().join(to);
             std::fs::copy(certificates.file(from), &to).expect("a certificate");
             std::fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("a mode");

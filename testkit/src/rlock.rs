@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::processes::signal;
-use crate::{LIMIT, Nodes, Server, unignore_signals};
+use crate::{Certificates, LIMIT, Nodes, Server, unignore_signals};
 
 /// A command line in the making.
 #[must_use]
@@ -62,6 +62,20 @@ impl Rlock {
     /// Adds nodes by their addresses.
     pub fn node(self, url: &str) -> Self {
         self.args(["--node", url])
+    }
+
+    /// Lets the issuer of `certificates` vouch for the nodes.
+    pub fn trusting(self, certificates: &Certificates) -> Self {
+        self.args([OsStr::new("--ca"), certificates.file("ca.pem").as_os_str()])
+    }
+
+    /// Shows the client's certificate of `certificates`.
+    pub fn showing(self, certificates: &Certificates) -> Self {
+        let (cert, key) = ["client.pem", "client.key"]
+            .map(|name| certificates.file(name))
+            .into();
+        self.args([OsStr::new("--cert"), cert.as_os_str()])
+            .args([OsStr::new("--cert-key"), key.as_os_str()])
     }
 
     /// Adds words.

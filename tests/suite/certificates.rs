@@ -21,18 +21,7 @@ fn path(certificates: &Certificates, name: &str) -> String {
 
 /// Returns `rlock run -n` on `url`, which trusts the issuer of `certificates`.
 fn run(url: &str, certificates: &Certificates) -> Rlock {
-    rlock("job")
-        .node(url)
-        .args(["-n", "--ca", &path(certificates, "ca.pem")])
-}
-
-fn shown(run: Rlock, certificates: &Certificates) -> Rlock {
-    run.args([
-        "--cert",
-        &path(certificates, "client.pem"),
-        "--cert-key",
-        &path(certificates, "client.key"),
-    ])
+    rlock("job").node(url).args(["-n"]).trusting(certificates)
 }
 
 fn refused(run: Rlock, code: i32, words: &[&str]) -> Finished {
@@ -54,7 +43,8 @@ fn a_server_that_asks_for_a_certificate_gets_the_one_that_was_named() {
         path(&certificates, "client.pem"),
         path(&certificates, "client.key")
     );
-    shown(run(&url, &certificates), &certificates)
+    run(&url, &certificates)
+        .showing(&certificates)
         .sh(names)
         .code(0)
         .silent()
@@ -66,7 +56,7 @@ fn a_server_that_asks_for_a_certificate_gets_the_one_that_was_named() {
     );
     let other = Certificates::for_name("127.0.0.1");
     refused(
-        shown(run(&url, &certificates), &other),
+        run(&url, &certificates).showing(&other),
         77,
         &["does not accept the certificate of --cert: UnknownCA; see its issuer"],
     );
@@ -83,8 +73,9 @@ fn a_killed_rlock_has_its_lock_released_with_its_certificate() {
     let Some((server, url)) = asking(&certificates) else {
         return;
     };
-    let holder =
-        shown(run(&url, &certificates), &certificates).args(["--tls-server-name", "redis.example"]);
+    let holder = run(&url, &certificates)
+        .showing(&certificates)
+        .args(["--tls-server-name", "redis.example"]);
     let holder = holder.hold("echo ready; read line; true");
     holder.signal(Signal::SIGKILL);
     eventually("the guard has released the lock", || {

@@ -23,7 +23,7 @@ use super::rpc::{first_length, framed, take_first};
 use super::status::{Status, stranger};
 use crate::secret::Secret;
 use crate::store::net::dial::{SAID_NOTHING, Stream};
-use crate::store::net::tls::refused_certificate;
+use crate::store::net::tls::refusal;
 use crate::store::{Fault, FaultKind};
 use crate::text::escape;
 
@@ -87,7 +87,7 @@ impl Link {
             .max_header_list_size(HEADER_ROOM)
             .handshake(noted)
             .await
-            .map_err(|error| broken(&error, &LinkState::default()))?;
+            .map_err(|error| broken(&error, &state.borrow()))?;
         tokio::spawn({
             let state = Arc::clone(&state);
             async move {
@@ -307,9 +307,8 @@ impl AsyncRead for Noted {
 impl Noted {
     /// Notes the first byte that comes, and whether the server refuses our certificate. With TLS
     /// 1.3 that is told only then.
-    fn hear(&self, bytes: &[u8], result: &io::Result<()>) {
-        let error = result.as_ref().err().and_then(io::Error::get_ref);
-        let refusal = error.and_then(|inner| refused_certificate(inner.downcast_ref()?));
+    fn hear<T>(&self, bytes: &[u8], result: &io::Result<T>) {
+        let refusal = result.as_ref().err().and_then(refusal);
         self.state.send_if_modified(|state| {
             state.first = state.first.or(bytes.first().copied());
             state.refusal = state.refusal.take().or(refusal);
@@ -325,13 +324,14 @@ impl AsyncWrite for Noted {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
-        let mut first = [0; 64];
-        let mut buffer = ReadBuf::new(&mut first);
-        // The server may have said why it closed the connection, and nothing is read any more.
-        if result.is_err()
-            && let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, &mut buffer)
-        {
-            self.hear(buffer.filled(), &read);
+        if result.is_err() {
+            self.hear(&[], &result);
+            // The server may have said why it closed the connection, and nothing is read any more.
+            let mut first = [0; 64];
+            let mut buffer = ReadBuf::new(&mut first);
+            if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+                self.hear(buffer.filled(), &read);
+            }
         }
         Poll::Ready(result)
     }

@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::hosts::Endpoint;
+use super::last_words::LastWords;
 use crate::clock;
 use crate::store::{Fault, FaultKind};
 use crate::text::duration::show_rounded;
@@ -57,7 +58,7 @@ pub(in crate::store) fn boxed(
     stream: io::Result<impl Stream + 'static>,
 ) -> Result<Box<dyn Stream>, Fault> {
     stream
-        .map(|stream| -> Box<dyn Stream> { Box::new(stream) })
+        .map(|stream| -> Box<dyn Stream> { Box::new(LastWords::of(stream)) })
         .map_err(|error| cannot_connect(&error))
 }
 

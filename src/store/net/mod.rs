@@ -4,6 +4,7 @@ pub mod dial;
 #[cfg(any(feature = "etcd", feature = "sql", feature = "zookeeper"))]
 pub(in crate::store) mod hint_queue;
 pub mod hosts;
+mod last_words;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 pub mod quorum;
 #[cfg(any(feature = "etcd", feature = "sql"))]

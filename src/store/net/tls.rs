@@ -198,6 +198,11 @@ impl Trust {
     }
 }
 
+/// Returns the error of TLS behind that of a stream.
+fn of_tls(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
+}
+
 /// Returns what is wrong with a PEM file.
 fn of_pem(error: &pem::Error) -> String {
     match error {
@@ -221,7 +226,7 @@ pub(in crate::store) fn no_tls(plain: &'static str) -> Fault {
 
 /// The fault of a handshake that failed.
 fn failed(error: &io::Error, plain: &'static str) -> Fault {
-    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref()) else {
+    let Some(error) = of_tls(error) else {
         return Fault::new(
             FaultKind::Unavailable,
             format!("TLS handshake: {}", escape::text(&error.to_string())),
@@ -286,9 +291,13 @@ fn untrusted(why: &CertificateError) -> Fault {
     .with_remedy(remedy)
 }
 
-/// The fault of a server that refuses the certificate it was shown, or asks for one. With TLS 1.3 a
-/// client learns of that only from the first reply.
-pub(in crate::store) fn refused_certificate(error: &Error) -> Option<Fault> {
+/// Returns the fault of a server that refuses the certificate it was shown, or asks for one. With
+/// TLS 1.3 a client hears of that only after the handshake, from a read or a write that fails.
+pub(in crate::store) fn refusal(error: &io::Error) -> Option<Fault> {
+    refused_certificate(of_tls(error)?)
+}
+
+fn refused_certificate(error: &Error) -> Option<Fault> {
     use AlertDescription as Alert;
     let Error::AlertReceived(alert) = error else {
         return None;
@@ -298,8 +307,15 @@ pub(in crate::store) fn refused_certificate(error: &Error) -> Option<Fault> {
             Fault::new(FaultKind::Refused, "it asks for a client certificate")
                 .with_remedy("give --cert and --cert-key"),
         ),
-        Alert::BadCertificate
-        | Alert::UnsupportedCertificate
+        // Older servers say this of no certificate, too.
+        Alert::BadCertificate => Some(
+            Fault::new(
+                FaultKind::Refused,
+                "it asks for a client certificate, or does not accept that of --cert",
+            )
+            .with_remedy("give --cert and --cert-key; see its issuer, its dates and its use"),
+        ),
+        Alert::UnsupportedCertificate
         | Alert::CertificateRevoked
         | Alert::CertificateExpired
         | Alert::CertificateUnknown
@@ -317,6 +333,14 @@ pub(in crate::store) fn refused_certificate(error: &Error) -> Option<Fault> {
 
 #[cfg(test)]
 mod tests {
+    use rustls::ServerConfig;
+    use rustls::server::WebPkiClientVerifier;
+    use testkit::Certificates;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_rustls::TlsAcceptor;
+
+    use super::super::last_words::LastWords;
     use super::*;
 
     const PLAIN: &str = "write redis:// if that is meant";
@@ -395,5 +419,54 @@ mod tests {
             failed(&io::ErrorKind::UnexpectedEof.into(), PLAIN).kind,
             FaultKind::Unavailable
         );
+    }
+
+    /// A server that takes clients with a certificate only.
+    fn strict(certificates: &Certificates) -> TlsAcceptor {
+        let pem = |name: &str| std::fs::read(certificates.file(name)).unwrap();
+        let certificate = |name: &str| CertificateDer::from_pem_slice(&pem(name)).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(&pem("server.key")).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate("ca.pem")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients.build().unwrap())
+            .with_single_cert(vec![certificate("server.pem")], key)
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    #[tokio::test]
+    async fn a_write_that_fails_tells_what_the_server_said_before_it_closed() {
+        let certificates = Certificates::for_name("127.0.0.1");
+        let ca = Pem {
+            option: "--ca",
+            path: "ca.pem".to_owned(),
+            text: std::fs::read(certificates.file("ca.pem")).unwrap(),
+        };
+        let trust = Trust::new(Some(&ca), None, None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (theirs, _) = listener.accept().await.unwrap();
+        let server = strict(&certificates);
+        let (shaken, taken) = tokio::join!(trust.handshake("127.0.0.1", ours, PLAIN), async {
+            server.accept(theirs).await.map(drop)
+        });
+        taken.unwrap_err();
+        // With TLS 1.3, the handshake ends before the server looks for a certificate.
+        let mut stream = LastWords::of(shaken.ok().unwrap());
+        let error = loop {
+            if let Err(error) = stream.write_all(b"request").await {
+                break error;
+            }
+        };
+        let fault = refusal(&error).unwrap();
+        assert_eq!(fault.why, "it asks for a client certificate");
     }
 }

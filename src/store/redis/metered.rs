@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::state::ConnectionState;
 use super::stranger;
-use crate::store::net::tls::refused_certificate;
+use crate::store::net::tls::refusal;
 
 /// Extra cost charged per line of a reply. A parsed value takes about 100 bytes however short its
 /// line, so a reply of empty values would use twenty times its size in memory.
@@ -69,12 +69,7 @@ impl<S> Metered<S> {
 
     /// Notes that the server has closed the connection, and whether that was for our certificate.
     fn end(&self, result: &io::Result<()>) {
-        let error = result
-            .as_ref()
-            .err()
-            .and_then(io::Error::get_ref)
-            .and_then(|inner| inner.downcast_ref());
-        let refusal = error.and_then(refused_certificate);
+        let refusal = result.as_ref().err().and_then(refusal);
         self.state.send_modify(|state| {
             state.closed = true;
             state.shut_out = refusal.or(state.shut_out.take());
@@ -92,9 +87,11 @@ impl<S> Metered<S> {
 }
 
 impl<S: AsyncRead + Unpin> Metered<S> {
-    /// Ends the connection after an error of a write. The crate reads no more then, though the
+    /// Ends the connection after this error of a write. The crate reads no more then, though the
     /// server may have said why it closed the connection.
-    fn break_off(&mut self, cx: &mut Context<'_>) {
+    fn break_off(&mut self, cx: &mut Context<'_>, error: &io::Error) {
+        let refusal = refusal(error);
+        self.note(|state| state.shut_out = refusal.or(state.shut_out.take()));
         let mut bytes = [0; 64];
         let mut buffer = ReadBuf::new(&mut bytes);
         if self.first.is_empty()
@@ -155,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
                 self.note(|state| state.written += *count as u64);
                 self.allowance = self.limit;
             }
-            Err(_) => self.break_off(cx),
+            Err(error) => self.break_off(cx, error),
         }
         Poll::Ready(result)
     }

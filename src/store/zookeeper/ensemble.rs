@@ -275,7 +275,7 @@ impl Ensemble {
 
     /// Returns the fault of a server that does not attach a session.
     async fn before_greeting(&self, index: usize, fault: Fault) -> Fault {
-        if fault.kind == FaultKind::Unfit {
+        if matches!(fault.kind, FaultKind::Unfit | FaultKind::Refused) {
             return fault;
         }
         if !self.has_spoken.load(Ordering::Relaxed) && self.access.trust.is_none() {

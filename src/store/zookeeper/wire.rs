@@ -19,6 +19,7 @@ use super::jute::{
 use crate::clock;
 use crate::lock::instant::Instant;
 use crate::store::net::dial::Stream;
+use crate::store::net::tls::refusal;
 use crate::store::{Fault, FaultKind};
 
 /// Longest frame that counts while a session ends, in bytes: a reply to a deletion is shorter.
@@ -267,6 +268,9 @@ fn too_long() -> Fault {
 
 /// The fault of a connection that broke.
 fn broken(error: &io::Error) -> Fault {
+    if let Some(fault) = refusal(error) {
+        return fault;
+    }
     let why = match error.kind() {
         io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
         _ => format!(

@@ -144,14 +144,23 @@ fn tls_verifies_both_sides() {
     let Some(etcd) = Etcd::tls(&certificates) else {
         return;
     };
-    let file = |name| certificates.file(name).to_str().expect("a name").to_owned();
-    let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
-    let run = |words: &[&str]| rlock("job").node(&etcd.url()).args(words).sh("echo ran");
-    run(&["--ca", &ca, "--cert", &cert, "--cert-key", &key])
-        .code(0)
-        .printed(&["ran"]);
-    run(&["--ca", &ca]).code(77);
-    run(&[]).code(77).said(&["its certificate is not trusted"]);
+    let run = || rlock("job").node(&etcd.url());
+    let trusting = || run().trusting(&certificates);
+    let shown = trusting().showing(&certificates).sh("echo ran");
+    shown.code(0).printed(&["ran"]);
+    trusting().sh("true").code(77).said(&[
+        "it asks for a client certificate",
+        "give --cert and --cert-key",
+    ]);
+    trusting()
+        .showing(&Certificates::for_name("127.0.0.1"))
+        .sh("true")
+        .code(77)
+        .said(&["or does not accept that of --cert"]);
+    run()
+        .sh("true")
+        .code(77)
+        .said(&["its certificate is not trusted"]);
     let plain = etcd.url().replace("etcds", "etcd");
     let plain = rlock("job").node(&plain).sh("true");
     assert!(

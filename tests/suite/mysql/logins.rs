@@ -101,20 +101,24 @@ fn a_server_with_tls_must_be_who_it_says() {
     };
     server.sql("ALTER USER rlock@'%' REQUIRE SSL");
     ask_for(&server, "mysql_native_password");
-    let ca = certificates.file("ca.pem");
-    let ca = ca.to_str().expect("a name");
     let run = |url: &str| rlock("job").env("MYSQL_PWD", "pass:word").node(url);
     for mode in ["REQUIRED", "VERIFY_IDENTITY"] {
         let url = format!("{}?ssl-mode={mode}", server.url());
         let named = url.replace("127.0.0.1", "localhost");
-        run(&named).args(["--ca", ca]).sh("true").code(0).silent();
+        let trusting = || run(&named).trusting(&certificates);
+        trusting().sh("true").code(0).silent();
         run(&named).sh("true").code(77).said(&["not trusted"]);
+        trusting()
+            .showing(&Certificates::for_name("localhost"))
+            .sh("true")
+            .code(77)
+            .said(&["does not accept the certificate of --cert"]);
     }
     run(&server.url()).sh("true").code(77).said(&["1045"]);
     let Some(plain) = MariaDb::start_with(&["skip-ssl"]) else {
         return;
     };
-    let refused = run(&format!("{}?ssl-mode=REQUIRED", plain.url())).args(["--ca", ca]);
+    let refused = run(&format!("{}?ssl-mode=REQUIRED", plain.url())).trusting(&certificates);
     refused
         .sh("true")
         .code(78)

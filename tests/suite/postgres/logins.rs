@@ -129,17 +129,21 @@ fn a_server_with_tls_must_be_who_it_says() {
         return;
     };
     ask_for(&server, "password");
-    let ca = certificates.file("ca.pem");
-    let ca = ca.to_str().expect("a name");
     let url = format!("{}?sslmode=require", server.url());
     let run = |url: &str| rlock("job").env("PGPASSWORD", "pass:word").node(url);
     let named = url.replace("127.0.0.1", "localhost");
-    run(&named).args(["--ca", ca]).sh("true").code(0).silent();
+    let trusting = || run(&named).trusting(&certificates);
+    trusting().sh("true").code(0).silent();
     run(&named).sh("true").code(77).said(&["not trusted"]);
+    trusting()
+        .showing(&Certificates::for_name("localhost"))
+        .sh("true")
+        .code(77)
+        .said(&["does not accept the certificate of --cert"]);
     let Some(plain) = Postgres::start() else {
         return;
     };
-    let refused = run(&format!("{}?sslmode=require", plain.url())).args(["--ca", ca]);
+    let refused = run(&format!("{}?sslmode=require", plain.url())).trusting(&certificates);
     refused
         .sh("true")
         .code(78)

@@ -406,27 +406,30 @@ fn an_address_with_tls_takes_a_server_with_the_right_certificate_and_shows_its_o
     }
     let certificates = Certificates::for_name("127.0.0.1");
     let server = ZooKeeper::start_secure(&certificates);
-    let file = |name: &str| certificates.file(name).display().to_string();
-    let (ca, cert, key) = (file("ca.pem"), file("client.pem"), file("client.key"));
-    let to = |url: &str, options: &[&str]| {
-        // The first handshake of a server takes long.
-        let job = rlock("tls").node(url).args(["--ttl", "30s"]);
-        let job = job.args(["--node-timeout", "5s", "-n"]);
-        job.args(options).sh("echo ran")
-    };
+    // The first handshake of a server takes long.
+    let patient = ["--ttl", "30s", "--node-timeout", "5s", "-n"];
+    let to = |url: &str| rlock("tls").node(url).args(patient);
+    let trusting = |url: &str| to(url).trusting(&certificates);
     let url = server.secure_url();
-    let all = ["--ca", &ca, "--cert", &cert, "--cert-key", &key];
-    to(&url, &all).code(0).printed(&["ran"]);
-    to(&url, &all[..2]).code(77).said(&["certificate"]);
-    to(&url, &[])
+    let shown = trusting(&url).showing(&certificates).sh("echo ran");
+    shown.code(0).printed(&["ran"]);
+    trusting(&url).sh("true").code(77).said(&[
+        "it asks for a client certificate",
+        "give --cert and --cert-key",
+    ]);
+    to(&url)
+        .sh("true")
         .code(77)
         .said(&["its issuer is unknown", "--ca"]);
     let plain = server.url().replace("zookeeper:", "zookeepers:");
-    to(&plain, &all)
+    trusting(&plain)
+        .showing(&certificates)
+        .sh("true")
         .code(78)
         .said(&["write zookeeper:// if that is meant"]);
     let without = url.replace("zookeepers:", "zookeeper:");
-    to(&without, &[])
+    to(&without)
+        .sh("true")
         .code(78)
         .said(&["it speaks TLS; write zookeepers in place of zookeeper"]);
 }

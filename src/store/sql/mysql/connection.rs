@@ -21,9 +21,9 @@ use super::packet::{
     ERROR, Malformed, Reader, ServerError, done, end_of_rows, error, is_end, packet, read,
 };
 use crate::secret::Secret;
-use crate::store::net::dial::Stream;
+use crate::store::net::dial::{Stream, boxed};
 use crate::store::net::hosts::Endpoint;
-use crate::store::net::tls::no_tls;
+use crate::store::net::tls::{no_tls, refusal};
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text::escape;
@@ -81,7 +81,7 @@ pub(super) async fn begin(
         number = number.wrapping_add(1);
         send(&mut stream, &packet(number, &login::request_for_tls())).await?;
         let shaken = trust.handshake(host, stream, plain).await;
-        stream = Box::new(shaken.map_err(NotBegun::by_kind)?);
+        stream = boxed(Ok(shaken.map_err(NotBegun::by_kind)?)).map_err(NotBegun::by_kind)?;
         (login.is_tls, login.is_private) = (true, true);
     }
     let response = login.response(&greeting).map_err(of_login)?;
@@ -344,8 +344,10 @@ impl From<Malformed> for Fault {
 
 /// The fault of a connection that ended before its login.
 fn of_start(error: &io::Error) -> NotBegun {
-    let why = format!("cannot connect: {}", escape::short(&error.to_string()));
-    NotBegun::by_kind(Fault::new(FaultKind::Unavailable, why).with_remedy(LISTENS))
+    NotBegun::by_kind(refusal(error).unwrap_or_else(|| {
+        let why = format!("cannot connect: {}", escape::short(&error.to_string()));
+        Fault::new(FaultKind::Unavailable, why).with_remedy(LISTENS)
+    }))
 }
 
 /// The fault of a server that refuses a session. One that shuts down is away.

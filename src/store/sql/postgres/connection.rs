@@ -1,5 +1,6 @@
 //! A connection to a server of PostgreSQL: TLS, the login, requests, and what its errors mean.
 
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use super::meter::{CLEAR, Meter, Told};
 use crate::secret::Secret;
 use crate::store::net::dial::{Stream, boxed};
 use crate::store::net::hosts::Endpoint;
-use crate::store::net::tls::{Trust, no_tls};
+use crate::store::net::tls::{Trust, no_tls, refusal};
 use crate::store::net::unwritten::Unwritten;
 use crate::store::{Denied, Fault, FaultKind};
 use crate::text::escape;
@@ -115,7 +116,7 @@ async fn encrypted(
     match asked.await {
         Ok(TLS_FOLLOWS) => {
             let shaken = trust.handshake(host, stream, plain).await;
-            Ok(Box::new(shaken.map_err(NotBegun::by_kind)?))
+            boxed(Ok(shaken.map_err(NotBegun::by_kind)?)).map_err(NotBegun::by_kind)
         }
         Ok(_) => Err(no_tls(plain).into()),
         Err(error) => boxed(Err::<Box<dyn Stream>, _>(error)).map_err(NotBegun::by_kind),
@@ -216,7 +217,10 @@ fn of_login(error: &tokio_postgres::Error) -> Fault {
             "let the server's pg_hba.conf ask for scram-sha-256",
         );
     }
-    if error.is_closed() || is_io(error) {
+    if let Some(fault) = io(error).and_then(refusal) {
+        return fault;
+    }
+    if error.is_closed() || io(error).is_some() {
         let why = format!("cannot connect: {why}");
         return Fault::new(FaultKind::Unavailable, why).with_remedy(LISTENS);
     }
@@ -227,7 +231,7 @@ fn of_login(error: &tokio_postgres::Error) -> Fault {
 fn of_request(error: &tokio_postgres::Error) -> Fault {
     match error.as_db_error() {
         Some(error) => of_server(error),
-        None if error.is_closed() || is_io(error) => Fault::new(
+        None if error.is_closed() || io(error).is_some() => Fault::new(
             FaultKind::Unknown,
             format!("the connection broke: {}", told(error)),
         ),
@@ -235,9 +239,9 @@ fn of_request(error: &tokio_postgres::Error) -> Fault {
     }
 }
 
-fn is_io(error: &tokio_postgres::Error) -> bool {
-    let source = std::error::Error::source(error);
-    source.is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+/// Returns the error of the connection's stream behind `error`.
+fn io(error: &tokio_postgres::Error) -> Option<&io::Error> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// Returns what an error says, with its cause.
