@@ -25,6 +25,7 @@
 )]
 
 mod certificates;
+mod cli;
 mod client;
 mod cluster;
 mod cut_off;

@@ -168,7 +168,9 @@ impl Database for Postgres {
     }
 
     fn client_in(&self, database: &str) -> Command {
-        let mut command = clean("psql");
+        // Debian's /usr/bin/psql is a program that looks for this one.
+        let bin = binaries().expect("it runs already");
+        let mut command = clean(bin.join("psql"));
         command
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"])
             .args(["-U", "postgres", "-h"])

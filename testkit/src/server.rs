@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::processes::{self, signal};
 use crate::program::{clean, compile, source};
-use crate::{Certificates, Port, eventually, skipped, unignore_signals};
+use crate::{Certificates, Port, cli, eventually, skipped, unignore_signals};
 
 /// The option, since Redis 7, without which a server answers no request while it loads a small
 /// file.
@@ -155,15 +155,12 @@ impl Server {
 
     /// Returns what redis-cli prints for `command`, without the last line break.
     pub fn cli(&self, command: &[&str]) -> String {
-        let output = Command::new("redis-cli")
-            .arg("-s")
-            .arg(self.socket())
-            .args(command)
-            .output()
-            .expect("redis-cli");
-        String::from_utf8_lossy(&output.stdout)
-            .trim_end()
-            .to_owned()
+        self.cli_as(&[], command)
+    }
+
+    /// The same after a login with `login`: a password, or a user and a password.
+    pub fn cli_as(&self, login: &[&str], command: &[&str]) -> String {
+        cli::at_socket(&self.socket(), login, command)
     }
 
     /// Returns the token of the lock at the key `job`, empty where there is none. The details

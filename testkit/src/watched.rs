@@ -1,7 +1,7 @@
 //! A service with sentinels: a primary, its replicas, and the sentinels that watch over them.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::processes::{self, signal};
 use crate::program::clean;
 use crate::wait::eventually_within;
-use crate::{Certificates, LIMIT, Port, Server, eventually, now};
+use crate::{Certificates, LIMIT, Port, Server, cli, eventually, now};
 
 /// Name of the service.
 const SERVICE: &str = "svc";
@@ -269,15 +269,7 @@ impl Sentinel {
 
     /// Returns what redis-cli prints for `command`.
     pub fn cli(&self, command: &[&str]) -> String {
-        let mut cli = Command::new("redis-cli");
-        cli.args(["-p", &self.port().to_string()]).args(command);
-        if let Some(password) = &self.password {
-            cli.env("REDISCLI_AUTH", password);
-        }
-        let output = cli.output().expect("redis-cli");
-        String::from_utf8_lossy(&output.stdout)
-            .trim_end()
-            .to_owned()
+        cli::at_port(self.port(), self.password.as_deref().as_slice(), command)
     }
 
     /// Returns a field of what it knows about the service.

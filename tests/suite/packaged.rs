@@ -482,7 +482,7 @@ fn the_action_writes_no_line_for_an_input_and_shows_no_secret() {
     );
     let left = || {
         server
-            .cli(&["-a", "hunter2", "PTTL", "deploy"])
+            .cli_as(&["hunter2"], &["PTTL", "deploy"])
             .parse::<i64>()
             .expect("a number")
     };
@@ -506,7 +506,7 @@ fn the_action_writes_no_line_for_an_input_and_shows_no_secret() {
     );
 
     assert!(job.step_with("post.js", &state, &inputs).status.success());
-    assert_eq!(server.cli(&["-a", "hunter2", "EXISTS", "deploy"]), "0");
+    assert_eq!(server.cli_as(&["hunter2"], &["EXISTS", "deploy"]), "0");
 }
 
 /// Looks at README and the pages that the package has of `docs/`. Notes for contributors link into

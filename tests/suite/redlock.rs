@@ -650,17 +650,8 @@ fn a_node_that_begins_to_refuse_us_while_the_lock_is_held_is_one_warning() {
         .hold("echo ready; read line; echo done");
     eventually("all have it", || !nodes.job().iter().any(String::is_empty));
     nodes[1].cli(&["CONFIG", "SET", "requirepass", "hunter2"]);
-    nodes[1].cli(&[
-        "--pass",
-        "hunter2",
-        "--no-auth-warning",
-        "CLIENT",
-        "KILL",
-        "TYPE",
-        "normal",
-        "SKIPME",
-        "yes",
-    ]);
+    let others = ["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
+    nodes[1].cli_as(&["hunter2"], &others);
     holder.wait_until_told("its vote is missing");
     // The holder renews on the others.
     nodes[0].wait_until_asked(3);

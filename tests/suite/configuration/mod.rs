@@ -475,7 +475,7 @@ fn a_guard_releases_by_the_settings_of_the_run_and_reads_no_file() {
     assert!(guard > 0);
     set.write("broken");
     std::fs::write(home.path().join(".config/rlock/config.toml"), "broken").expect("a file");
-    let held = || server.cli(&["-a", "hunter2", "--no-auth-warning", "EXISTS", "p:job"]);
+    let held = || server.cli_as(&["hunter2"], &["EXISTS", "p:job"]);
     assert_eq!(held(), "1");
     signal(running.pid(), Signal::SIGKILL);
     eventually("the lock is released", || held() == "0");

@@ -422,13 +422,7 @@ fn a_user_with_the_rights_of_the_line_can_do_everything() {
         &["CONFIG", "SET", "appendonly", "no"],
         &["ACL", "LIST"],
     ] {
-        let said = server.cli(
-            &[
-                &["--user", "rlock", "--pass", "pw", "--no-auth-warning"],
-                refused,
-            ]
-            .concat(),
-        );
+        let said = server.cli_as(&["rlock", "pw"], refused);
         assert!(said.contains("no permissions"), "{refused:?}: {said}");
     }
 }
@@ -481,15 +475,7 @@ fn the_line_opens_neither_the_servers_passwords_nor_other_locks() {
     let url = server.tcp_url().replace("://", "://deployer@");
     let told = doctor(&url).args(words).finish().stdout;
     line::admit(&server, &told, "deployer");
-    let as_user = |user: &str, words: &[&str]| {
-        server.cli(
-            &[
-                &["--user", user, "--pass", "pw", "--no-auth-warning"],
-                words,
-            ]
-            .concat(),
-        )
-    };
+    let as_user = |user: &str, words: &[&str]| server.cli_as(&[user, "pw"], words);
     for secret in ["requirepass", "masterauth", "*"] {
         assert!(
             as_user("rlock", &["CONFIG", "GET", secret]).contains("no permissions"),
