@@ -103,7 +103,15 @@ fn a_lock_that_we_lost_to_them_is_not_touched(library: &str, count: usize) {
     );
     holder.signal(Signal::SIGCONT);
     holder.finish().code(79).printed(&["ready"]);
-    assert_eq!(nodes.cli(&["GET", KEY]), values);
+    // Their requests to the other nodes may have come after the majority's.
+    let after = nodes.cli(&["GET", KEY]);
+    for (before, after) in values.iter().zip(&after) {
+        let is_theirs = !after.contains("\"pid\":");
+        assert!(
+            is_theirs && (before.is_empty() || before == after),
+            "{before} {after}"
+        );
+    }
     client.releases();
     nothing_is_left(&nodes);
 }

@@ -537,7 +537,12 @@ fn a_statement_that_waits_for_a_row_sees_it_anew_at_an_old_time() {
                 (answers[0].clone(), cell(&answers[1], 0) == "t")
             };
             let frees = async {
-                tokio::time::sleep(Duration::from_millis(300)).await;
+                let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+                while cell(&ask(&holder, waiting).await.unwrap(), 0) == "0" {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                // Its time grows old.
+                tokio::time::sleep(Duration::from_millis(250)).await;
                 ask(&holder, ends).await.unwrap();
             };
             let ((count, is_old), ()) = tokio::join!(waits, frees);

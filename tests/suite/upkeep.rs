@@ -332,6 +332,8 @@ fn a_node_whose_counter_failed_attempts_have_raised_is_mended_and_counts() {
         !nodes[2].cli(&["GET", "job"]).is_empty()
     });
     assert_eq!(nodes[2].cli(&["GET", COUNTER]), raised.to_string());
+    // It counts once it has answered a renewal.
+    nodes[2].wait_until_asked(2);
     // One more node is away, for longer than a lease of the other two.
     nodes[0].freeze();
     nodes[1].wait_until_asked(4);
@@ -416,7 +418,7 @@ fn at_once(holder: &Running, nodes: &[Server], command: &[&str]) {
 }
 
 /// A script that prints that it got TERM, and runs on whatever the signal.
-const STUBBORN: &str = "trap 'echo terminated' TERM; echo ready; while :; do sleep 0.01; done";
+const STUBBORN: &str = "trap 'echo terminated' TERM; echo ready; while :; do sleep 0.1; done";
 
 #[test]
 fn a_majority_in_other_hands_leaves_no_grace_and_their_keys_alone() {
@@ -469,7 +471,7 @@ fn a_majority_without_the_key_is_shielded_until_the_command_has_ended() {
     let has_key =
         |server: &Server| format!("redis-cli -p {} exists job | grep -q 1", server.port());
     let script = format!(
-        "trap 'until {} && {}; do :; done; echo shielded; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+        "trap 'until {} && {}; do :; done; echo shielded; exit 7' TERM; echo ready; while :; do sleep 0.1; done",
         has_key(&nodes[1]),
         has_key(&nodes[2])
     );
