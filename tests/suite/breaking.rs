@@ -38,13 +38,13 @@ fn three() -> (Vec<Server>, String) {
 
 /// A script that ends on TERM, and prints that.
 const OBEDIENT: &str =
-    "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.1; done";
 
 #[test]
 fn the_holder_stops_its_command_and_releases_and_no_client_comes_between() {
     let server = Server::start();
     let job = rlock("job").on(&server).args(["--ttl", "18s"]).hold(
-        "trap 'redis-cli -s ${RLOCK_NODE#redis+unix://} get job; exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+        "trap 'redis-cli -s ${RLOCK_NODE#redis+unix://} get job; exit 7' TERM; echo ready; while :; do sleep 0.1; done",
     );
     let fence: u64 = server
         .cli(&["GET", "rlock:fence:{job}:job"])
@@ -142,7 +142,7 @@ fn a_command_that_ignores_term_is_killed_before_the_tombstone_goes() {
     let mut job = rlock("job")
         .on(&server)
         .args(["--ttl", "3s", "--kill-after", "300ms", "--", "sh", "-c"])
-        .args(["trap '' TERM; echo self $$; while :; do sleep 0.01; done"])
+        .args(["trap '' TERM; echo self $$; while :; do sleep 0.1; done"])
         .spawn();
     let pid = job.wait_for_pid("self");
     breaking(&server.url()).finish().code(0);

@@ -16,7 +16,7 @@ const STUBBORN: &str =
 
 /// A script that ends on TERM, and prints that.
 const OBEDIENT: &str =
-    "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    "trap 'echo terminated; exit 7' TERM; echo ready; while :; do sleep 0.1; done";
 
 struct Job {
     rlock: Running,
@@ -72,7 +72,7 @@ fn a_key_that_was_deleted_is_shielded_until_the_command_is_dead() {
     let time = ["--ttl", "9s", "--kill-after", "3s"];
     let job = rlock("job").on(&server).args(time).hold(
         "trap 'while redis-cli -s ${RLOCK_NODE#redis+unix://} exists job | grep -q 0; do :; done; echo shielded; exit 7' TERM
-         echo ready; while :; do sleep 0.01; done",
+         echo ready; while :; do sleep 0.1; done",
     );
     server.cli(&["DEL", "job"]);
     let finished =
@@ -204,7 +204,7 @@ fn the_first_signal_is_the_one_that_was_asked_for() {
     let job = rlock("job")
         .on(&server)
         .args(["--ttl", "9s", "--kill-after", "3s", "--signal", "INT"])
-        .hold("trap 'echo interrupted; exit 1' INT; echo ready; while :; do sleep 0.01; done");
+        .hold("trap 'echo interrupted; exit 1' INT; echo ready; while :; do sleep 0.1; done");
     server.cli(&["DEL", "job"]);
     assert!(
         job.finish()

@@ -119,11 +119,11 @@ fn a_command_that_is_stopped_or_loses_its_lock_has_not_succeeded() {
     let nodes = Nodes::start(1);
     once(&nodes)
         .args(["--max-run", "100ms"])
-        .sh("trap 'exit 0' TERM; while :; do sleep 0.01; done")
+        .sh("trap 'exit 0' TERM; while :; do sleep 0.1; done")
         .code(124);
     let lost = once(&nodes)
         .args(["--ttl", "2s"])
-        .hold("trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done");
+        .hold("trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done");
     nodes[0].cli(&["DEL", "job"]);
     lost.finish().code(79);
     assert_eq!(success(&nodes[0]), "");

@@ -186,7 +186,7 @@ fn break_tells_what_it_waits_for() {
     let job = rlock("job")
         .on(&server)
         .args(["--ttl", "12s", "--kill-after", "3s"]);
-    let job = job.hold("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+    let job = job.hold("trap '' TERM; echo ready; while :; do sleep 0.1; done");
     let broken = rlock_words(["break", "-y", "job", "--progress", "plain"])
         .on(&server)
         .finish()
@@ -203,7 +203,7 @@ fn leftovers_that_are_being_ended_are_told() {
             .on(&server)
             .args(["--contain", "--kill-after", "2s"])
             .args(words);
-        job.sh("setsid sh -c \"trap '' TERM; while :; do sleep 0.05; done\" >/dev/null 2>&1 & sleep 0.3").code(0)
+        job.sh("setsid sh -c \"trap '' TERM; while :; do sleep 0.1; done\" >/dev/null 2>&1 & sleep 0.3").code(0)
     };
     job(&["--progress", "plain"])
         .mentions(&["rlock: job: ending ", "that the command left behind"]);

@@ -10,8 +10,8 @@ use crate::support::{RLOCK, Server, eventually, rlock};
 fn each_signal_reaches_the_whole_group_each_time() {
     let server = Server::start();
     let script = "for s in HUP INT QUIT TERM USR1 USR2; do trap \"echo outer $s\" $s; done
-        sh -c 'for s in HUP TERM USR1 USR2; do trap \"echo inner $s\" $s; done; echo inside; while :; do sleep 0.01; done' &
-        while :; do sleep 0.01; done";
+        sh -c 'for s in HUP TERM USR1 USR2; do trap \"echo inner $s\" $s; done; echo inside; while :; do sleep 0.1; done' &
+        while :; do sleep 0.1; done";
     let mut job = rlock("job").on(&server).args(["-c", script]).spawn();
     job.wait_for("inside");
     for _ in 0..3 {

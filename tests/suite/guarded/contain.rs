@@ -10,7 +10,7 @@ use crate::support::{RLOCK, Server, alive, eventually, rlock, signal};
 #[test]
 fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
     let server = Server::start();
-    let daemon = "setsid sh -c 'trap \"echo asked >> $0\" TERM; echo daemon $$; exec >/dev/null 2>&1; : > $0.ready; while :; do sleep 0.01; done' \"$0\" &
+    let daemon = "setsid sh -c 'trap \"echo asked >> $0\" TERM; echo daemon $$; exec >/dev/null 2>&1; : > $0.ready; while :; do sleep 0.1; done' \"$0\" &
         until [ -e \"$0.ready\" ]; do sleep 0.01; done";
     let start = |options: &[&str], asked: &Path| {
         let job = rlock("job")
@@ -45,7 +45,7 @@ fn contained_daemons_end_before_the_lock_passes_on_and_others_go_on() {
 #[test]
 fn contained_daemons_end_when_rlock_is_killed() {
     let server = Server::start();
-    let daemon = "setsid sh -c 'echo daemon $$; while :; do sleep 0.01; done' & wait";
+    let daemon = "setsid sh -c 'echo daemon $$; while :; do sleep 0.1; done' & wait";
     let mut job = rlock("job")
         .on(&server)
         .args(["--contain", "-c", daemon])
@@ -126,7 +126,7 @@ fn contain_leaves_children_alone_that_were_there_before() {
 fn a_signal_comes_once_to_a_contained_command_of_a_nested_rlock() {
     let server = Server::start();
     let script = format!(
-        "exec {RLOCK} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.01; done'"
+        "exec {RLOCK} run --key inner -- sh -c 'trap \"echo got\" USR1; trap \"echo end; exit 0\" USR2; echo ready; while :; do sleep 0.1; done'"
     );
     let mut job = rlock("job")
         .on(&server)

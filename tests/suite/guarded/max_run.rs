@@ -20,7 +20,7 @@ fn a_command_that_runs_too_long_is_stopped_with_124() {
         (
             "obedient",
             &["--max-run", "2000ms"],
-            "trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done",
+            "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done",
         ),
     ];
     let jobs = jobs.map(|(key, words, script)| {

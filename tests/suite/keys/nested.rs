@@ -9,7 +9,7 @@ use crate::support::{Nodes, RLOCK, STEADY, Server, alive, eventually};
 
 /// A script that prints its pid, and runs until it is killed, for a minute at most. TERM does not
 /// end it.
-const STUBBORN: &str = "trap \"\" TERM; echo work $$; for i in $(seq 6000); do sleep 0.01; done";
+const STUBBORN: &str = "trap \"\" TERM; echo work $$; for i in $(seq 600); do sleep 0.1; done";
 
 /// Returns `rlock run -k KEY… -- WORDS` for a shell script.
 fn inner(keys: &[&str], words: &str) -> String {

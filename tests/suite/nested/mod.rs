@@ -22,7 +22,7 @@ const MOMENT: Duration = Duration::from_millis(400);
 
 /// A script that prints its pid, and runs until it is killed, for a minute at most. TERM does not
 /// end it.
-const STUBBORN: &str = "trap \"\" TERM; echo work $$; for i in $(seq 6000); do sleep 0.01; done";
+const STUBBORN: &str = "trap \"\" TERM; echo work $$; for i in $(seq 600); do sleep 0.1; done";
 
 fn local() -> (TempDir, String) {
     let dir = tempfile::tempdir().expect("a directory");

@@ -32,7 +32,7 @@ fn the_exit_code_and_the_signals_of_a_nested_command_are_its_own() {
         .code(127)
         .said(&["job: /no/such/command: not found"]);
 
-    let trap = "trap \"echo got\" USR1; trap \"echo end; exit 9\" TERM; echo ready; while :; do sleep 0.01; done";
+    let trap = "trap \"echo got\" USR1; trap \"echo end; exit 9\" TERM; echo ready; while :; do sleep 0.1; done";
     let mut job = rlock("job")
         .on(&server)
         .args(["-c", &format!("exec {}", nested("", trap))])

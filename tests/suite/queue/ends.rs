@@ -105,7 +105,7 @@ fn nodes_that_go_away_while_one_waits_are_waited_for_and_then_69() {
     let mut servers = servers(1);
     let holder = job(&servers)
         .args(["--ttl", "1500ms"])
-        .hold("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done");
+        .hold("trap 'exit 3' TERM; echo ready; while :; do sleep 0.1; done");
     let waiter = queued(&servers, &["--wait", "3"], "never");
     servers[0].crash();
     waiter

@@ -30,7 +30,7 @@ const UNTIL_GO: &str = "until read go < go; do :; done";
 const UNTIL_ON: &str = "until [ -e on ]; do sleep 0.01; done";
 
 /// Runs for ever, and can be interrupted.
-const FOR_EVER: &str = "while :; do sleep 0.01; done";
+const FOR_EVER: &str = "while :; do sleep 0.1; done";
 
 /// Starts a command that runs until [`Session::go`] and then prints `went on`. Returns its pid and
 /// that of its rlock.

@@ -21,7 +21,7 @@ use testkit::{Certificates, ZooKeeper};
 use crate::support::{Delay, Proxy, Rlock, Running, Shared, alive, eventually, rlock, rlock_words};
 
 /// Servers, so that several tests run at once.
-static SHARED: [Shared<ZooKeeper>; 3] = [const { Shared::new() }; 3];
+static SHARED: [Shared<ZooKeeper>; 6] = [const { Shared::new() }; 6];
 
 /// Number of tests that have got one of them.
 static TURN: AtomicUsize = AtomicUsize::new(0);
