@@ -47,7 +47,9 @@ impl Etcd {
             .ctl(&[&first[..], &[&format!("{}/", KEYS[0])]].concat());
         let (key, value) = shown.split_once('\n')?;
         let (_, lease) = key.rsplit_once('/')?;
-        // An entry of etcdctl has no value.
+        // An entry of etcdctl has no value. One that was broken keeps the next client out until its
+        // holder has heard of it.
+        let value = value.strip_prefix("broken ").unwrap_or(value);
         let (token, _) = value.split_once(' ')?;
         // It may have been given back meanwhile.
         let _ = self.0.client().args(["lease", "revoke", lease]).output();

@@ -25,8 +25,10 @@ mod world;
 mod zookeeper;
 
 use std::fs::File;
+use std::panic::resume_unwind;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -49,8 +51,11 @@ use verdict::Verdict;
 use world::World;
 use zookeeper::Ensemble;
 
-/// Seconds of faults in the longest part, unless another number is given.
+/// Seconds of faults in each part, unless another number is given.
 const SECONDS: u64 = 60;
+
+/// Number of parts that run at once if all do.
+const AT_ONCE: usize = 3;
 
 /// Path of the binary under test.
 pub(crate) const RLOCK: &str = env!("CARGO_BIN_EXE_rlock");
@@ -83,8 +88,6 @@ pub(crate) struct Plan {
     pub(crate) overlaps: Overlaps,
     /// Most seconds per fault.
     pub(crate) seconds_a_fault: u64,
-    /// Divisor of the seconds if all parts are run.
-    share: u64,
 }
 
 /// Servers from which the contenders take the lock.
@@ -122,7 +125,6 @@ const PLAIN: Plan = Plan {
     planted: false,
     overlaps: Overlaps::None,
     seconds_a_fault: 2,
-    share: 1,
 };
 
 /// The same at another store, whose servers keep their data, beside its own clients.
@@ -156,7 +158,6 @@ const PLANS: [Plan; 12] = [
         nodes: Nodes::Servers(1),
         keeps: true,
         faults: &[HARMLESS, &[Fault::Restart]],
-        share: 2,
         ..PLAIN
     },
     Plan {
@@ -166,7 +167,6 @@ const PLANS: [Plan; 12] = [
         faults: &[FORGETFUL],
         overlaps: Overlaps::WithinALease,
         seconds_a_fault: 4,
-        share: 3,
         ..PLAIN
     },
     Plan {
@@ -182,7 +182,6 @@ const PLANS: [Plan; 12] = [
         title: "8 contend for a lock in a cluster",
         nodes: Nodes::Cluster,
         faults: &[OF_CLIENTS],
-        share: 2,
         ..PLAIN
     },
     Plan {
@@ -215,7 +214,6 @@ const PLANS: [Plan; 12] = [
         name: "mariadb",
         title: "8 contend with ShedLock for a lock in MariaDB",
         nodes: Nodes::MariaDb,
-        share: 2,
         ..OF_STORE
     },
     Plan {
@@ -228,7 +226,6 @@ const PLANS: [Plan; 12] = [
         planted: true,
         overlaps: Overlaps::Some,
         seconds_a_fault: 10,
-        share: 4,
         ..PLAIN
     },
 ];
@@ -258,10 +255,6 @@ fn main() -> Result<()> {
         return witness::run(words);
     }
     let words: Vec<String> = words.collect();
-    if !network::is_private() {
-        return network::again_in_private(&words);
-    }
-    network::bring_up()?;
     let number = |index: usize| {
         words
             .get(index)
@@ -269,12 +262,18 @@ fn main() -> Result<()> {
             .transpose()
     };
     let seconds = number(0)?.unwrap_or(SECONDS);
-    let only = words.get(1).map(String::as_str);
-    let seed = number(2)?.unwrap_or_else(|| fastrand::u64(..));
-    if only.is_some_and(|only| PLANS.iter().all(|plan| plan.name != only)) {
+    let Some(only) = words.get(1) else {
+        return all(seconds);
+    };
+    let Some(plan) = PLANS.iter().find(|plan| plan.name == only) else {
         let names = PLANS.each_ref().map(|plan| plan.name).join("|");
         bail!("usage: soak [SECONDS [{names} [SEED]]]");
+    };
+    if !network::is_private() {
+        return network::again_in_private(&words);
     }
+    network::bring_up()?;
+    let seed = number(2)?.unwrap_or_else(|| fastrand::u64(..));
     let cuts = network::can_cut();
     let versions = [
         first_line(RLOCK, &["--version"])?,
@@ -288,20 +287,36 @@ fn main() -> Result<()> {
     if !cuts {
         println!("no packet filter here: no contender or server is cut off");
     }
-    let mut fine = true;
-    for plan in PLANS
-        .iter()
-        .filter(|plan| only.is_none_or(|only| plan.name == only))
-    {
-        let seconds = if only.is_some() {
-            seconds
-        } else {
-            (seconds / plan.share).max(1)
-        };
-        fine &= soak(plan, Duration::from_secs(seconds), seed, cuts)?;
+    if !soak(plan, Duration::from_secs(seconds), seed, cuts)? {
+        bail!("{only} failed");
     }
-    if !fine {
-        bail!("the soak failed");
+    Ok(())
+}
+
+/// Runs all parts, each as a process with a namespace of its own. Several run at once: they wait
+/// most of the time.
+fn all(seconds: u64) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        let mut fine = true;
+        while let Some(plan) = PLANS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let part = Command::new(std::env::current_exe()?)
+                .args([&seconds.to_string(), plan.name])
+                .stderr(Stdio::inherit())
+                .output()?;
+            print!("{}", String::from_utf8_lossy(&part.stdout));
+            fine &= part.status.success();
+        }
+        anyhow::Ok(fine)
+    };
+    let ends = std::thread::scope(|scope| {
+        let lanes = [(); AT_ONCE].map(|()| scope.spawn(lane));
+        lanes.map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    for end in ends {
+        if !end? {
+            bail!("the soak failed");
+        }
     }
     Ok(())
 }
