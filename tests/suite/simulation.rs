@@ -11,7 +11,7 @@ use simulation::tally::Tally;
 use simulation::world::{Report, play, play_caught};
 
 /// Seeds of each kind of world.
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 8;
 
 fn played(kind: Kind) -> Tally {
     let mut tally = Tally::default();
