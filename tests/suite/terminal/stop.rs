@@ -143,7 +143,7 @@ fn hold_past_the_lease(with_terminal: bool, back: &str) {
     let server = Server::start();
     let mut shell = Session::bash_on(RLOCK, &server);
     // A twentieth of the lease is left for the guard to run on a busy machine.
-    shell.answer("export RLOCK_TTL=5s");
+    shell.answer("export RLOCK_TTL=10s");
     let (command, rlock) = start(&mut shell, with_terminal);
     shell.press(CTRL_Z);
     shell.prompt();
