@@ -57,7 +57,11 @@ struct Member {
     script: Mutex<VecDeque<Said>>,
     /// The answers to watches.
     news: Mutex<VecDeque<Said>>,
+    /// Answers to keepalives that come in any order with other calls.
+    keepalives: Mutex<VecDeque<Said>>,
     heard: Mutex<Vec<Heard>>,
+    /// Watches that have no answer yet.
+    silent: Mutex<Vec<SendResponse<Bytes>>>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -83,15 +87,21 @@ impl Member {
             let login = login.and_then(|login| login.to_str().ok());
             let name = request.uri().path().rsplit('/').next().unwrap_or_default();
             let is_watch = name == "Watch";
+            let said = match name {
+                "Watch" => &self.news,
+                "LeaseKeepAlive" if !held(&self.keepalives).is_empty() => &self.keepalives,
+                _ => &self.script,
+            };
             held(&self.heard).push(Heard {
                 name: name.to_owned(),
                 at: clock::now(),
                 login: login.map(str::to_owned),
             });
-            let said = if is_watch { &self.news } else { &self.script };
             let said = held(said).pop_front();
             if let Some(said) = said {
                 tokio::spawn(answer(respond, said));
+            } else if is_watch {
+                held(&self.silent).push(respond);
             }
         }
     }
@@ -468,6 +478,46 @@ fn a_client_that_gives_up_while_it_asks_for_a_lease_makes_no_entry() {
             entered.vote
         );
         assert!(!member.heard().0.contains(&"Txn".to_owned()));
+    });
+}
+
+#[test]
+fn a_waiter_is_told_that_its_lease_is_over() {
+    with("etcd://a", |node, member| async move {
+        let short = ScheduleOptions {
+            ttl: Duration::from_millis(900),
+            node_timeout: Some(Duration::from_millis(50)),
+            ..options()
+        };
+        let term = Schedule::new(short).unwrap().term();
+        let claim = Claim::example(term, Some(Waiter::example(1)));
+        let ahead = txn(origin(1, 1, OURS), true, &[other()]);
+        let seen = range(origin(1, 1, OURS), other());
+        // The waiter looks who is before it, and does so again while its lease is kept.
+        member.says([lease(TTL), ahead.clone(), seen, ahead.clone(), ahead]);
+        held(&member.keepalives).push_back(lease(0));
+        let answer = node.acquire(&claim).await;
+        assert!(matches!(answer.vote, Vote::Blocked(_)), "{:?}", answer.vote);
+        let told = clock::until(clock::now() + LIMIT, node.next()).await;
+        let is_told = matches!(told, Some(Hint::Woken(crate::store::Wake::Recheck)));
+        assert!(is_told, "{told:?} {:?}", member.heard().0);
+    });
+}
+
+#[test]
+fn a_release_from_outside_finds_the_entry_whatever_its_kind() {
+    with("etcd://a", |node, member| async move {
+        let at = |succeeded| txn(origin(1, 1, OURS + 1), succeeded, &[]);
+        member.says([at(false), at(true), done()]);
+        let release = Release {
+            token: Token::fresh(),
+            queue: QueueAction::None,
+            mode: None,
+            parked: None,
+            note: None,
+        };
+        let released = node.release(&release).await;
+        assert!(matches!(released, ReleaseReply::Released), "{released:?}");
     });
 }
 
