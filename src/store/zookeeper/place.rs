@@ -551,14 +551,14 @@ pub(super) async fn list(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::lock::schedule::{Schedule, ScheduleOptions};
 
     const TTL: Duration = Duration::from_secs(30);
 
     /// A waiter's place that was proved at `proved`.
-    fn place(proved: Instant, stage: Stage) -> Place {
+    pub(in crate::store::zookeeper) fn place(proved: Instant, stage: Stage) -> Place {
         let schedule = Schedule::new(ScheduleOptions::new(TTL)).unwrap();
         let term = schedule.term();
         Place {

@@ -158,3 +158,124 @@ fn released(deleted: Result<Result<Vec<String>, i32>, Fault>, may_have_run: bool
         Err(fault) => ReleaseReply::Failed(fault),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::ensemble::Ensemble;
+    use super::super::path::LockPath;
+    use super::super::place::Stage;
+    use super::super::place::tests::place;
+    use super::super::wire::Wire;
+    use super::*;
+    use crate::lock::key::Key;
+    use crate::lock::token::Token;
+    use crate::store::QueueAction;
+    use crate::store::net::dial::{HostDial, boxed};
+    use crate::store::net::hosts::Endpoint;
+    use crate::store::net::quorum::QuorumAccess;
+
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    /// Attaches a session, and finds no entry to delete.
+    async fn find_nothing(mut stream: DuplexStream) {
+        let greeting = [
+            &0_i32.to_be_bytes()[..],
+            &30_000_i32.to_be_bytes(),
+            &1_i64.to_be_bytes(),
+            &16_i32.to_be_bytes(),
+            &[0; 16],
+        ];
+        let reply = [
+            &1_i32.to_be_bytes()[..],
+            &9_i64.to_be_bytes(),
+            &error::NO_NODE.to_be_bytes(),
+        ];
+        for frame in [greeting.concat(), reply.concat()] {
+            let length = u32::try_from(frame.len()).unwrap().to_be_bytes();
+            stream
+                .write_all(&[&length[..], &frame].concat())
+                .await
+                .unwrap();
+        }
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+
+    fn keeper(dial: HostDial) -> Keeper {
+        let host = |host: &str| Endpoint::Tcp {
+            host: host.to_owned(),
+            port: 2181,
+            tls: false,
+        };
+        let access = QuorumAccess {
+            hosts: vec![host("a"), host("b")],
+            ..QuorumAccess::default()
+        };
+        let ensemble = Arc::new(Ensemble::new(access, dial, LIMIT));
+        let path = LockPath::of("", &Key::new("", "job").unwrap()).unwrap();
+        Keeper::new(ensemble, path, Arc::default())
+    }
+
+    /// Gives a lock back of which no entry is found, after this number of servers that do not answer.
+    async fn given_back(silent: usize) -> ReleaseReply {
+        let dialed = AtomicUsize::new(0);
+        let dial: HostDial = Arc::new(move |_, _| {
+            let (ours, mut theirs) = duplex(1 << 16);
+            let is_silent = dialed.fetch_add(1, Ordering::Relaxed) < silent;
+            tokio::spawn(async move {
+                if is_silent {
+                    let _ = theirs.read_to_end(&mut Vec::new()).await;
+                } else {
+                    find_nothing(theirs).await;
+                }
+            });
+            Box::pin(async { boxed(Ok(ours)) })
+        });
+        let mut keeper = keeper(dial);
+        let unwritten = keeper.shared.writes.begin();
+        let place = place(clock::now(), Stage::IsHeld);
+        keeper
+            .give_back(place, unwritten, clock::now() + LIMIT)
+            .await
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_a_silent_server_may_have_deleted_was_ours() {
+        let once = given_back(0).await;
+        assert!(
+            matches!(once, ReleaseReply::NotOurs(Revoked::Missing)),
+            "{once:?}"
+        );
+        let twice = given_back(1).await;
+        assert!(matches!(twice, ReleaseReply::Released), "{twice:?}");
+    }
+
+    #[tokio::test]
+    async fn entries_of_a_session_whose_end_is_not_answered_are_looked_for() {
+        let mut keeper = keeper(Arc::new(|_, _| {
+            Box::pin(async { Err(Fault::timeout(LIMIT)) })
+        }));
+        let token = Token::fresh();
+        let (ours, _) = duplex(64);
+        let wire = Wire::new(Box::new(ours), None, LIMIT);
+        keeper.entering = Some(token);
+        keeper.closing.push(Closing::of(wire));
+        let release = Release {
+            token,
+            queue: QueueAction::None,
+            mode: None,
+            parked: None,
+            note: None,
+        };
+        let unwritten = keeper.shared.writes.begin();
+        let released = keeper
+            .release(&release, unwritten, clock::now() + LIMIT)
+            .await;
+        assert!(matches!(released, ReleaseReply::Failed(_)), "{released:?}");
+    }
+}
