@@ -48,7 +48,7 @@ const IDLE: Duration = Duration::from_secs(20);
 const STAY: &str = "1000";
 
 /// Sessions that the databases allow.
-const SESSIONS: &str = "max_connections=1100";
+const SESSIONS: &str = "max_connections=2200";
 
 /// A server that is billed.
 struct Billed {
