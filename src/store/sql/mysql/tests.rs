@@ -380,6 +380,18 @@ fn a_row_that_is_free_is_asked_for_three_times_and_no_grant() {
 }
 
 #[test]
+fn a_lock_that_is_broken_between_its_grant_and_the_look_is_no_busy_lock() {
+    with(async |node, server| {
+        let claim = claim(false);
+        server.says([Said::Row(&[1], row("dead", claim.token, 30))]);
+        let Vote::Failed(fault) = node.acquire(&claim).await.vote else {
+            panic!("it was broken")
+        };
+        assert_eq!(fault.kind, FaultKind::Unknown);
+    });
+}
+
+#[test]
 fn a_row_that_is_missing_is_added_once_and_asked_for_again() {
     for is_hidden in [false, true] {
         with(async |node, server| {
