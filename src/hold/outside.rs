@@ -10,9 +10,7 @@ use crate::lock::instant::Instant;
 use crate::lock::last::Note;
 use crate::lock::quorum::Quorum;
 use crate::lock::token::Token;
-use crate::store::{
-    Counter, Keep, Node, Pending, QueueAction, Release, ReleaseReply, Renewal, TakeAway,
-};
+use crate::store::{Counter, Keep, Node, Pending, Release, ReleaseReply, Renewal, TakeAway};
 
 /// The nodes that did what they were asked, and those that gave no answer.
 pub struct Count {
@@ -114,11 +112,8 @@ async fn extend(
 /// whole TTL.
 pub async fn release(nodes: &Nodes, token: Token, note: Option<Note>, limit: Duration) -> Count {
     let release = Release {
-        token,
-        queue: QueueAction::None,
-        mode: None,
-        parked: None,
         note,
+        ..Release::of(token)
     };
     let request = |_, there: &dyn Node| Some(there.release(&release));
     let count = count(nodes, limit, request, |_, reply| match reply {

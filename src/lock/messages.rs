@@ -78,11 +78,9 @@ impl Claim {
     /// waiter's place in the queue.
     pub fn release(&self, queue: QueueAction) -> Release {
         Release {
-            token: self.token,
             queue,
             mode: Some(self.details.mode),
-            parked: None,
-            note: None,
+            ..Release::of(self.token)
         }
     }
 
@@ -214,6 +212,17 @@ pub struct Release {
 }
 
 impl Release {
+    /// Returns the release of a lock of which only the token is known, and which leaves nothing.
+    pub fn of(token: Token) -> Self {
+        Self {
+            token,
+            queue: QueueAction::None,
+            mode: None,
+            parked: None,
+            note: None,
+        }
+    }
+
     /// Whether more stays than the record of a run: the lock, or a success. Either counts only once
     /// a majority has it.
     pub fn leaves_something(&self) -> bool {

@@ -20,7 +20,6 @@ use crate::lock::details::Details;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::last::{Note, Run};
-use crate::lock::mode::Mode;
 use crate::lock::restart::RestartGuard;
 use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
 use crate::secret::Secret;
@@ -460,13 +459,7 @@ fn a_client_that_gives_up_while_it_asks_for_a_lease_makes_no_entry() {
         let claim = claim(false);
         member.says([lease(TTL), done(), done()]);
         let entering = node.acquire(&claim);
-        let release = Release {
-            token: claim.token,
-            queue: QueueAction::None,
-            mode: Some(Mode::Exclusive),
-            parked: None,
-            note: None,
-        };
+        let release = claim.release(QueueAction::None);
         while held(&member.heard).is_empty() {
             tokio::task::yield_now().await;
         }
@@ -509,13 +502,7 @@ fn a_release_from_outside_finds_the_entry_whatever_its_kind() {
     with("etcd://a", |node, member| async move {
         let at = |succeeded| txn(origin(1, 1, OURS + 1), succeeded, &[]);
         member.says([at(false), at(true), done()]);
-        let release = Release {
-            token: Token::fresh(),
-            queue: QueueAction::None,
-            mode: None,
-            parked: None,
-            note: None,
-        };
+        let release = Release::of(Token::fresh());
         let released = node.release(&release).await;
         assert!(matches!(released, ReleaseReply::Released), "{released:?}");
     });
@@ -538,11 +525,8 @@ fn rlock_waits_until_a_lease_of_days_without_a_key_is_ended() {
             ..Note::of(Run::default(), fence, claim.token)
         };
         let release = Release {
-            token: claim.token,
-            queue: QueueAction::None,
-            mode: Some(Mode::Exclusive),
-            parked: None,
             note: Some(note),
+            ..claim.release(QueueAction::None)
         };
         let released = node.release(&release).await;
         assert!(matches!(released, ReleaseReply::Released), "{released:?}");

@@ -175,7 +175,6 @@ mod tests {
     use super::*;
     use crate::lock::key::Key;
     use crate::lock::token::Token;
-    use crate::store::QueueAction;
     use crate::store::net::dial::{HostDial, boxed};
     use crate::store::net::hosts::Endpoint;
     use crate::store::net::quorum::QuorumAccess;
@@ -265,16 +264,9 @@ mod tests {
         let wire = Wire::new(Box::new(ours), None, LIMIT);
         keeper.entering = Some(token);
         keeper.closing.push(Closing::of(wire));
-        let release = Release {
-            token,
-            queue: QueueAction::None,
-            mode: None,
-            parked: None,
-            note: None,
-        };
         let unwritten = keeper.shared.writes.begin();
         let released = keeper
-            .release(&release, unwritten, clock::now() + LIMIT)
+            .release(&Release::of(token), unwritten, clock::now() + LIMIT)
             .await;
         assert!(matches!(released, ReleaseReply::Failed(_)), "{released:?}");
     }

@@ -16,9 +16,7 @@ use rlock::lock::schedule::{Schedule, ScheduleOptions, Term};
 use rlock::lock::token::Token;
 use rlock::store::net::dial::HostDial;
 use rlock::store::net::dial::Stream;
-use rlock::store::{
-    Claim, Look, Pending, QueueAction, Release, ReleaseReply, Renewal, Store, TakeAway, Vote,
-};
+use rlock::store::{Claim, Look, Pending, Release, ReleaseReply, Renewal, Store, TakeAway, Vote};
 use uuid::Uuid;
 
 use super::is_fit_to_be_shown;
@@ -162,13 +160,7 @@ async fn conversation(store: &dyn Store, claim: Claim, most: Duration) {
             a_fault(&fault);
         }
     }
-    let release = Release {
-        token,
-        queue: QueueAction::None,
-        mode: None,
-        parked: None,
-        note: None,
-    };
+    let release = Release::of(token);
     for _ in 0..2 {
         let reply = in_time(most, node.release(&release)).await;
         if let Some(ReleaseReply::Failed(fault)) = reply {

@@ -18,7 +18,7 @@ use crate::lock::token::Token;
 use crate::store::address::Address;
 use crate::store::net::dial::HostDial;
 use crate::store::{
-    Claim, Fault, FaultKind, Keep, Node, QueueAction, Release, ReleaseReply, Renewal, Store, Vote,
+    Claim, Fault, FaultKind, Keep, Node, Release, ReleaseReply, Renewal, Store, Vote,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -295,16 +295,6 @@ fn claim(waits: bool) -> Claim {
     Claim::example(term(TTL), waits.then(|| Waiter::example(1)))
 }
 
-fn release(token: Token) -> Release {
-    Release {
-        token,
-        queue: QueueAction::None,
-        mode: None,
-        parked: None,
-        note: None,
-    }
-}
-
 /// A row in `state` as the token's, whose time has `left` to go in seconds.
 #[expect(clippy::unnecessary_wraps, reason = "a row may be missing")]
 fn row(state: &str, token: Token, left: i64) -> Option<Told> {
@@ -440,7 +430,7 @@ fn a_release_goes_behind_a_request_that_was_not_answered() {
             ]);
             let attempt = node.acquire(&claim);
             server.hears(1).await;
-            let reply = node.release(&release(claim.token)).await;
+            let reply = node.release(&Release::of(claim.token)).await;
             assert!(matches!(reply, ReleaseReply::Released), "{reply:?}");
             // One that goes on sends a request which nothing answers.
             let answer = clock::until(clock::now() + LIMIT / 4, attempt).await;
@@ -467,7 +457,7 @@ fn a_release_goes_to_the_session_that_owes_an_answer() {
         let mut attempt = node.acquire(&claim);
         let limit = clock::now() + WORK * 60;
         assert!(clock::until(limit, &mut attempt).await.is_none());
-        let reply = node.release(&release(claim.token)).await;
+        let reply = node.release(&Release::of(claim.token)).await;
         assert!(matches!(reply, ReleaseReply::Released), "{reply:?}");
         let heard = server.heard();
         let connections: Vec<usize> = heard.iter().map(|one| one.number).collect();
@@ -498,7 +488,7 @@ fn a_request_is_waited_for_until_its_deadline_and_no_longer() {
             }
             let _ = clock::until(begun + limit, &mut attempt).await;
             let late = clock::now();
-            drop(node.release(&release(claim.token)));
+            drop(node.release(&Release::of(claim.token)));
             node.settled(WORK).await;
             let waited = clock::now().since(late);
             assert!(waited < limit / 2, "{door:?}, {said:?}: {waited:?}");
@@ -583,7 +573,7 @@ fn a_release_reads_what_it_has_done_and_else_whose_the_row_is() {
         with(async |node, server| {
             taken(node, server, &ours).await;
             server.says([Said::Row(counts, row.clone())]);
-            let reply = format!("{:?}", node.release(&release(token)).await);
+            let reply = format!("{:?}", node.release(&Release::of(token)).await);
             assert_eq!(reply, told, "{row:?}");
         });
     }
