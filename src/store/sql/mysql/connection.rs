@@ -370,7 +370,7 @@ fn of_login(refused: Refused) -> Fault {
         Refused::Clear => Fault::denied(
             Denied::Login,
             CLEAR,
-            "give ssl-mode=VERIFY_IDENTITY, or the user the plugin mysql_native_password",
+            "give the right password, and ssl-mode=VERIFY_IDENTITY: MySQL asks so at a user's first login, and for a wrong user or password",
         ),
         Refused::Unknown(plugin) => Fault::denied(
             Denied::Login,
@@ -403,8 +403,11 @@ fn of_server(error: &ServerError) -> Fault {
         }
         1044 | 1142 | 1143 | 1227 => Fault::denied(Denied::Key, why, GRANT),
         1054 | 1146 => Fault::unfit(why, CREATE),
-        1049 => Fault::unfit(why, "name the database, as in mysql://host/db"),
-        1267 | 1366 | 3988 => Fault::unfit(
+        1049 => Fault::unfit(
+            why,
+            "name the database, as in mysql://host/db or table=db.name",
+        ),
+        1267 | 1366 | 3854 | 3988 => Fault::unfit(
             why,
             "leave the character out of the names, or give the table CHARACTER SET utf8mb4 (ALTER TABLE)",
         ),
@@ -659,7 +662,7 @@ mod tests {
         use FaultKind::{Refused, Unavailable, Unfit, Unknown};
         for (codes, kind) in [
             (&[1044, 1045, 1142, 1143, 1227, 1698, 3118][..], Refused),
-            (&[1049, 1054, 1146, 1267, 1298, 1064], Unfit),
+            (&[1049, 1054, 1146, 1267, 1298, 1064, 3854], Unfit),
             (
                 &[1020, 1040, 1047, 1114, 1203, 1205, 1213, 1290, 1836, 3100],
                 Unavailable,

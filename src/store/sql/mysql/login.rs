@@ -179,7 +179,8 @@ impl Login<'_> {
         let scramble = match plugin {
             b"mysql_native_password" => native,
             b"caching_sha2_password" => caching_sha2,
-            b"mysql_clear_password" => return self.clear(),
+            // MySQL may ask a user that it does not know for the second one.
+            b"mysql_clear_password" | b"sha256_password" => return self.clear(),
             _ => {
                 let name = String::from_utf8_lossy(plugin).into_owned();
                 return Err(Refused::Unknown(name));
@@ -197,10 +198,10 @@ impl Login<'_> {
 
     /// Returns the password itself.
     fn clear(&self) -> Result<Zeroizing<Vec<u8>>, Refused> {
-        if !self.is_private {
+        let password = self.password.unwrap_or_default().as_bytes();
+        if !self.is_private && !password.is_empty() {
             return Err(Refused::Clear);
         }
-        let password = self.password.unwrap_or_default().as_bytes();
         let mut answer = Zeroizing::new(Vec::with_capacity(password.len() + 1));
         answer.extend(password);
         answer.push(0);
@@ -354,6 +355,9 @@ mod tests {
         };
         let asked = [b"\xfemysql_native_password\0", &nonce()[..], &[0]].concat();
         assert_eq!(bare.reply(&asked).unwrap().unwrap().len(), 0);
+        // There is nothing that others may hear.
+        let asked = [b"\xfesha256_password\0", &nonce()[..], &[0]].concat();
+        assert_eq!(bare.reply(&asked).unwrap().unwrap().as_slice(), b"\0");
     }
 
     #[test]
@@ -374,7 +378,9 @@ mod tests {
             asks("client_ed25519", &nonce()),
             Err(Refused::Unknown("client_ed25519".to_owned()))
         );
-        assert_eq!(asks("mysql_clear_password", &[]), Err(Refused::Clear));
+        for clear in ["mysql_clear_password", "sha256_password"] {
+            assert_eq!(asks(clear, &nonce()), Err(Refused::Clear));
+        }
     }
 
     #[test]
