@@ -1,4 +1,4 @@
-//! A MariaDB of a test's own, with ShedLock's table.
+//! A MariaDB of a test's own, with ShedLock's table, or a MySQL: `TEST_MYSQL` names its binary.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -17,13 +17,36 @@ use crate::{Certificates, Database, eventually};
 const SERVER: &str = "/usr/sbin/mariadbd";
 const INSTALL: &str = "/usr/bin/mariadb-install-db";
 
+/// Returns the binary of the MySQL that the environment names.
+fn mysqld() -> Option<PathBuf> {
+    std::env::var_os("TEST_MYSQL").map(PathBuf::from)
+}
+
 /// ShedLock's table, as docs/sql.md has it.
 const TABLE: &str = "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until DATETIME(3) NOT NULL, \
      locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name)) ENGINE=InnoDB CHARACTER SET utf8mb4;";
 
-/// Settings with which a server is small, and starts at once.
-const SMALL: [&str; 6] = [
-    "--innodb-log-file-size=4M",
+/// Returns a command of the server's user. A MySQL becomes that user by itself: the user may not enter the
+/// directory of its files.
+fn server(program: &Path) -> Command {
+    let mut command = if mysqld().is_some() {
+        clean(program)
+    } else {
+        as_user(program)
+    };
+    command.arg("--no-defaults");
+    if mysqld().is_some() {
+        command.args(["--user=nobody", "--secure-file-priv=NULL"]);
+    }
+    command
+}
+
+/// Settings with which a server is small, and starts at once. Those of one of the two databases are loose.
+const SMALL: [&str; 9] = [
+    "--loose-innodb-log-file-size=4M",
+    "--loose-innodb-redo-log-capacity=8M",
+    "--loose-mysqlx=OFF",
+    "--skip-log-bin",
     "--innodb-buffer-pool-size=16M",
     "--innodb-buffer-pool-load-at-startup=OFF",
     "--innodb-buffer-pool-dump-at-shutdown=OFF",
@@ -34,9 +57,9 @@ const SMALL: [&str; 6] = [
 /// A server that runs until the drop.
 pub struct MariaDb(Instance);
 
-/// Whether MariaDB is installed. With `TEST_INTEROP=required` a missing one is a failure.
+/// Whether one is installed. With `TEST_INTEROP=required` a missing one is a failure.
 fn is_installed() -> bool {
-    let is_there = Path::new(SERVER).exists();
+    let is_there = mysqld().is_some() || Path::new(SERVER).exists();
     if !is_there {
         missing("MariaDB", "mariadb-server");
     }
@@ -72,14 +95,19 @@ impl MariaDb {
 
     fn prepared(settings: &[&str]) -> Instance {
         let fresh = FRESH.get(|data| {
-            run(as_user(Path::new(INSTALL))
-                .args([
-                    "--no-defaults",
-                    &format!("--datadir={}", data.display()),
-                    "--auth-root-authentication-method=normal",
-                    "--skip-test-db",
-                ])
-                .args(SMALL));
+            let dir = format!("--datadir={}", data.display());
+            let mut command = if let Some(mysqld) = mysqld() {
+                let mut command = server(&mysqld);
+                command.arg("--initialize-insecure");
+                command
+            } else {
+                let mut command = server(Path::new(INSTALL));
+                command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+                command
+            };
+            run(command.arg(dir).args(SMALL));
+            // A MySQL copies from none of the same number, which it has there.
+            let _ = std::fs::remove_file(data.join("auto.cnf"));
         });
         Instance::with_data(fresh, settings)
     }
@@ -91,6 +119,18 @@ impl MariaDb {
         );
         self.tried("mysql", &statements).expect("a table");
         self
+    }
+
+    /// Whether it is a MySQL.
+    pub fn is_mysql() -> bool {
+        mysqld().is_some()
+    }
+
+    /// Returns a counter of the server's.
+    pub fn status(&self, name: &str) -> u64 {
+        let told = self.sql(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        let figure = told.rsplit('\t').next().map(str::parse);
+        figure.expect("a counter").expect("a number")
     }
 
     /// Returns its socket.
@@ -148,9 +188,8 @@ impl Database for MariaDb {
 
     fn come_back(&mut self) {
         let path = |name: &str| self.0.dir.path().join(name).display().to_string();
-        let mut command = as_user(Path::new(SERVER));
+        let mut command = server(&mysqld().unwrap_or_else(|| SERVER.into()));
         command
-            .arg("--no-defaults")
             .args(SMALL)
             .arg("--bind-address=127.0.0.1")
             .arg(format!("--datadir={}", path("data")))

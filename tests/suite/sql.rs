@@ -89,14 +89,14 @@ pub(crate) trait ShedLocked: Database {
     /// The error of a request that has waited for a row.
     const LOCKED: &'static str;
 
-    /// The statement that counts the requests of rlock that wait for a row.
-    const WAITING: &'static str;
-
     /// The statement that tells the ports of rlock's connections.
     const PORTS: &'static str;
 
     /// The error of a user who has all the sessions that it may have.
     const NO_SESSION: &'static str;
+
+    /// Returns how many requests of rlock wait for a row.
+    fn waiting(&self) -> u64;
 
     /// Takes the lock `job` as ShedLock does, for a minute. Returns whether it has it.
     fn locks(&self, clock: Clock) -> bool;
@@ -379,7 +379,7 @@ pub(crate) fn a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter<D: She
     let patient = ["--ttl", "1m", "--node-timeout", "10s"];
     let renewal = step(&["renew", "-k", "job", "--token", token]).args(patient);
     let renewal = renewal.spawn();
-    eventually("it waits", || server.sql(D::WAITING) == "1");
+    eventually("it waits", || server.waiting() == 1);
     let later = server.sql(&format!("SELECT {}", D::NOW));
     blocking.commit("UPDATE shedlock SET locked_by = locked_by, lock_until = lock_until");
     renewal.finish().code(0);

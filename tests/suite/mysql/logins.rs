@@ -5,13 +5,60 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::sql::job;
-use crate::support::{Certificates, Database, MariaDb, rlock};
+use crate::support::{Certificates, Database, MariaDb, Rlock, rlock, skipped};
+
+/// The plugin by which a server knows the password.
+fn plugin() -> &'static str {
+    if MariaDb::is_mysql() {
+        "caching_sha2_password"
+    } else {
+        "mysql_native_password"
+    }
+}
 
 /// Gives rlock a password, which the server knows by `plugin`.
 fn ask_for(server: &MariaDb, plugin: &str) {
-    server.sql(&format!(
-        "ALTER USER rlock@'%' IDENTIFIED VIA {plugin} USING PASSWORD('pass:word')"
-    ));
+    let by = if MariaDb::is_mysql() {
+        format!("WITH {plugin} BY 'pass:word'")
+    } else {
+        format!("VIA {plugin} USING PASSWORD('pass:word')")
+    };
+    server.sql(&format!("ALTER USER rlock@'%' IDENTIFIED {by}"));
+}
+
+/// Returns a run over the server's socket, with this password.
+fn by_socket(server: &MariaDb, password: &str) -> Rlock {
+    let socket = server.socket();
+    let socket = socket.to_str().expect("a name").replace('/', "%2F");
+    let url = format!("mysql://rlock@{socket}/rlock");
+    rlock("first").env("MYSQL_PWD", password).node(&url)
+}
+
+/// Asks for a password, which the server has seen.
+fn known(server: &MariaDb) {
+    ask_for(server, plugin());
+    by_socket(server, "pass:word").sh("true").code(0).silent();
+}
+
+#[test]
+fn the_first_login_at_a_mysql_takes_a_private_way() {
+    if !MariaDb::is_mysql() {
+        return skipped("TEST_MYSQL names no MySQL");
+    }
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    ask_for(&server, plugin());
+    let run = |password: &str| job(&server).env("MYSQL_PWD", password).sh("true");
+    let asked = ["it asks for the password itself", "a user's first login"];
+    run("pass:word").code(77).said(&asked);
+    by_socket(&server, "hunter2")
+        .sh("true")
+        .code(77)
+        .said(&["1045"]);
+    by_socket(&server, "pass:word").sh("true").code(0).silent();
+    run("pass:word").code(0).silent();
+    run("hunter2").code(77).said(&asked).never_said("hunter2");
 }
 
 #[test]
@@ -19,7 +66,12 @@ fn a_password_comes_from_each_of_its_places() {
     let Some(server) = MariaDb::start() else {
         return;
     };
-    ask_for(&server, "mysql_native_password");
+    known(&server);
+    let wrong = if MariaDb::is_mysql() {
+        "for a wrong user or password"
+    } else {
+        "1045"
+    };
     let home = tempfile::tempdir().expect("a directory");
     let run = || rlock("job").env("HOME", home.path().to_str().expect("a name"));
     let with = |password: &str| {
@@ -41,14 +93,14 @@ fn a_password_comes_from_each_of_its_places() {
         .env("MYSQL_PWD", "no")
         .sh("true")
         .code(0);
-    let wrong = run()
+    let refused = run()
         .node(&bare)
         .env("MYSQL_PWD", "hunter2")
         .sh("true")
         .code(77);
-    wrong
+    refused
         .never_said("hunter2")
-        .said(&["1045", "password from MYSQL_PWD"]);
+        .said(&[wrong, "password from MYSQL_PWD"]);
     run().node(&bare).sh("true").code(77).said(&["1045"]);
     let file = home.path().join(".my.cnf");
     std::fs::write(
@@ -71,16 +123,17 @@ fn a_socket_is_a_way_and_its_user_needs_no_password() {
     let socket = server.socket();
     let socket = socket.to_str().expect("a name");
     let encoded = socket.replace('/', "%2F");
-    ask_for(&server, "mysql_native_password");
-    let run = |url: &str| rlock("job").env("MYSQL_PWD", "pass:word").node(url);
-    run(&format!("mysql://rlock@{encoded}/rlock"))
+    ask_for(&server, plugin());
+    by_socket(&server, "pass:word").sh("true").code(0).silent();
+    rlock("job")
+        .env("MYSQL_PWD", "pass:word")
+        .node(&format!("mysql://rlock@/rlock?socket={socket}"))
         .sh("true")
         .code(0)
         .silent();
-    run(&format!("mysql://rlock@/rlock?socket={socket}"))
-        .sh("true")
-        .code(0)
-        .silent();
+    if MariaDb::is_mysql() {
+        return skipped("auth_socket is a plugin of MySQL's");
+    }
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
     let user = user.expect("users").expect("a user").name;
     server.sql(&format!(
@@ -100,7 +153,7 @@ fn a_server_with_tls_must_be_who_it_says() {
         return;
     };
     server.sql("ALTER USER rlock@'%' REQUIRE SSL");
-    ask_for(&server, "mysql_native_password");
+    ask_for(&server, plugin());
     let run = |url: &str| rlock("job").env("MYSQL_PWD", "pass:word").node(url);
     for mode in ["REQUIRED", "VERIFY_IDENTITY"] {
         let url = format!("{}?ssl-mode={mode}", server.url());
@@ -108,6 +161,9 @@ fn a_server_with_tls_must_be_who_it_says() {
         let trusting = || run(&named).trusting(&certificates);
         trusting().sh("true").code(0).silent();
         run(&named).sh("true").code(77).said(&["not trusted"]);
+        let stranger = run(&named.replace("rlock@", "nobody@"));
+        let refused = stranger.trusting(&certificates).sh("true");
+        refused.code(77).said(&["1045"]);
         trusting()
             .showing(&Certificates::for_name("localhost"))
             .sh("true")
@@ -115,7 +171,12 @@ fn a_server_with_tls_must_be_who_it_says() {
             .said(&["does not accept the certificate of --cert"]);
     }
     run(&server.url()).sh("true").code(77).said(&["1045"]);
-    let Some(plain) = MariaDb::start_with(&["skip-ssl"]) else {
+    let without = if MariaDb::is_mysql() {
+        "tls-version="
+    } else {
+        "skip-ssl"
+    };
+    let Some(plain) = MariaDb::start_with(&[without]) else {
         return;
     };
     let refused = run(&format!("{}?ssl-mode=REQUIRED", plain.url())).trusting(&certificates);
@@ -138,23 +199,31 @@ fn what_is_not_there_is_told_with_its_remedy() {
         .sh("true")
         .code(78)
         .said(&["1049", "name the database"]);
-    let table = format!("{}?table=app.locks", server.url());
+    let table = format!("{}?table=rlock.locks", server.url());
     run(&table).sh("true").code(78).said(&["1146"]);
     let stranger = server.url().replace("rlock@", "nobody@");
     run(&stranger).sh("true").code(77).said(&["1045"]);
     // One without a name stands before one whose host is a pattern.
-    let hidden = server.url().replace("rlock@", "rlock:pass@");
-    server.sql("SET PASSWORD FOR rlock@'%' = PASSWORD('pass')");
+    let hidden = server.url().replace("rlock@", "rlock:pass%3Aword@");
+    known(&server);
     run(&hidden).sh("true").code(0);
     server.sql("CREATE USER ''@'localhost', ''@'127.0.0.1'");
-    run(&hidden).sh("true").code(77).said(&[
-        "1045",
-        "a user without a name, ''@'localhost', may stand before it",
-    ]);
+    let refused = run(&hidden).sh("true").code(77);
+    if MariaDb::is_mysql() {
+        refused.said(&["for a wrong user or password"]);
+    } else {
+        refused.said(&[
+            "1045",
+            "a user without a name, ''@'localhost', may stand before it",
+        ]);
+    }
 }
 
 #[test]
 fn a_login_that_rlock_does_not_know_is_named() {
+    if MariaDb::is_mysql() {
+        return skipped("such logins are plugins of MySQL's");
+    }
     let Some(server) = MariaDb::start() else {
         return;
     };
@@ -177,7 +246,7 @@ fn greeting_of_mysql_8() -> Vec<u8> {
     [&[length, 0, 0, 0][..], &body].concat()
 }
 
-/// No MySQL 8 can be had here. A server that claims not to know the password asks for it, and could
+/// A server that claims not to know the password asks for it, and could
 /// name any key to encrypt it with: one in the middle would then have it.
 #[test]
 fn a_server_that_asks_for_the_password_does_not_get_it_without_tls() {

@@ -26,10 +26,13 @@ fn after(clock: Clock, seconds: u64) -> String {
 /// The statements of ShedLock 7 (`MySqlServerTimeStatementsSource`, `SqlStatementsSource`).
 impl ShedLocked for MariaDb {
     const LOCKED: &'static str = "1205";
-    // `innodb_trx` is a copy, which is not renewed while a client reads it more often than each 0.1 s.
-    const WAITING: &'static str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_row_lock_current_waits'";
     const PORTS: &'static str = "SELECT SUBSTRING_INDEX(host, ':', -1) FROM information_schema.processlist WHERE user = 'rlock'";
     const NO_SESSION: &'static str = "(1226)";
+
+    // `innodb_trx` is a copy, which is not renewed while a client reads it more often than each 0.1 s.
+    fn waiting(&self) -> u64 {
+        self.status("Innodb_row_lock_current_waits")
+    }
 
     fn locks(&self, clock: Clock) -> bool {
         let (now, until) = (after(clock, 0), after(clock, 60));

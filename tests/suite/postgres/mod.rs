@@ -25,9 +25,13 @@ fn now(clock: Clock) -> String {
 /// The statements of ShedLock 7 (`PostgresSqlServerTimeStatementsSource`, `SqlStatementsSource`).
 impl ShedLocked for Postgres {
     const LOCKED: &'static str = "55P03";
-    const WAITING: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND wait_event_type = 'Lock'";
     const PORTS: &'static str = "SELECT client_port FROM pg_stat_activity WHERE usename = 'rlock'";
     const NO_SESSION: &'static str = "(53300)";
+
+    fn waiting(&self) -> u64 {
+        let told = self.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'rlock' AND wait_event_type = 'Lock'");
+        told.parse().expect("a number")
+    }
 
     fn locks(&self, clock: Clock) -> bool {
         let now = now(clock);
