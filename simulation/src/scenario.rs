@@ -161,11 +161,12 @@ impl Twists {
         let leaves = match kind {
             Kind::Once => Leaves::Successes,
             Kind::Parked => Leaves::ParkedLocks,
-            Kind::Lossy | Kind::Sql => random.weighted(&[
+            Kind::Lossy | Kind::Sql | Kind::Etcd => random.weighted(&[
                 (2, Leaves::Nothing),
                 (1, Leaves::Successes),
                 (1, Leaves::ParkedLocks),
             ]),
+            Kind::ZooKeeper => random.weighted(&[(3, Leaves::Nothing), (1, Leaves::Successes)]),
             _ => Leaves::Nothing,
         };
         // A success and a parked lock are of one holder, and a crowd and those that supersede each
@@ -326,6 +327,11 @@ impl Scenario {
         let deployment = settings.deployment;
         let machines = nodes * deployment.machines();
         let mut clocks: Vec<WallClock> = (0..machines).map(clock).collect();
+        if kind == Kind::ZooKeeper && twists.leaves == Leaves::Successes {
+            // One leader notes when a success was, and another one tells what the time is.
+            let first = clocks[0];
+            clocks.fill(first);
+        }
         if kind == Kind::Cluster {
             // A replica that takes over counts leases by its own clock, and no guard waits for them
             // to end.

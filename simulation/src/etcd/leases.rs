@@ -81,7 +81,9 @@ impl EtcdCluster {
         let term = self.members[number].term;
         let known = self.members[leader].ends.get(&lease).copied();
         let (left, granted) = known.map_or((-1, 0), |known| {
-            let left = known.end.since(kernel.now).as_secs();
+            let left = known.end.since(kernel.now);
+            // By its own clock.
+            let left = left.mul_f64(self.members[leader].clock.speed()).as_secs();
             (i64::try_from(left).unwrap_or(0), known.ttl)
         });
         self.tell_lease(kernel, number, call, term, left, granted);

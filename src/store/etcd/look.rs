@@ -1,6 +1,6 @@
 //! Looks at a lock, and takes it away from its holder.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -12,7 +12,7 @@ use super::rpc::{
     SortTarget, TxnRequest, compare, deletion, header, kvs, op, range, single,
 };
 use crate::clock;
-use crate::lock::last::{Entry as LastEntry, Record};
+use crate::lock::last::Entry as LastEntry;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::{ForeignValue, Observation};
 use crate::lock::mode::Mode;
@@ -169,7 +169,7 @@ impl Lock {
                 let Some(kv) = found.first() else {
                     return Ok(Some(Revoked::Missing));
                 };
-                if read_mark(&kv.value).is_none_or(|entry| entry.token != token) {
+                if read_mark(&kv.value).is_none_or(|(_, entry)| entry.token != token) {
                     return Ok(Some(Revoked::TakenOver));
                 }
                 let delete = deletion(&key);
@@ -241,22 +241,36 @@ impl Lock {
     }
 }
 
-/// Reads the key of the last success.
-fn read_mark(value: &[u8]) -> Option<LastEntry> {
-    let line = std::str::from_utf8(value).ok()?;
-    Record::read(&format!("\n{line}"), 0).success
+/// Returns the value of the key of the last success. `term`: the term of raft in which its lease began.
+pub(super) fn mark_of(entry: &LastEntry, term: u64) -> Vec<u8> {
+    let now = clock::unix_millis(SystemTime::now());
+    format!("{term} {}", entry.line(now)).into_bytes()
+}
+
+/// Reads such a value, with the age by the hosts' clocks.
+fn read_mark(value: &[u8]) -> Option<(u64, LastEntry)> {
+    let (term, line) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    let entry = LastEntry::read(line, clock::unix_millis(SystemTime::now()))?;
+    Some((term.parse().ok()?, entry))
 }
 
 /// Returns the success that `mark` tells. Its age is the part of its lease that is over, by the
-/// leader's clock.
+/// leader's clock. A leader that begins gives the lease its whole time again: then it may be higher,
+/// by the hosts' clocks.
 async fn success(client: &Client, mark: &KeyValue) -> Result<Option<LastEntry>, Fault> {
-    let Some(entry) = read_mark(&mark.value) else {
+    let Some((term, entry)) = read_mark(&mark.value) else {
         return Ok(None);
     };
     let request = LeaseTimeToLiveRequest { id: mark.lease };
     let told = client.ask(request).await?;
-    let age = seconds(told.granted_ttl).saturating_sub(seconds(told.ttl));
-    Ok((told.ttl > 0).then_some(LastEntry { age, ..entry }))
+    // The time that is left is told in whole seconds, rounded down.
+    let over = seconds(told.granted_ttl - told.ttl).saturating_sub(Duration::from_secs(1));
+    let age = if header(told.header)?.raft_term == term {
+        over
+    } else {
+        over.max(entry.age)
+    };
+    Ok((told.ttl >= 0).then_some(LastEntry { age, ..entry }))
 }
 
 fn seconds(number: i64) -> Duration {

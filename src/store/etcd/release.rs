@@ -4,16 +4,16 @@
 //! no key any more are ended behind the answer.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::client::Outcome;
 use super::lock::{Lock, Place, entries, given_up, revoked, seconds_up};
+use super::look::mark_of;
 use super::names::{first_of, lease_of};
 use super::rpc::{
     CompareTo, LeaseGrantRequest, PutRequest, RangeRequest, Request, RequestOp, TxnRequest,
-    TxnResponse, compare, deletion, kvs, op, range, single,
+    TxnResponse, compare, deletion, header, kvs, op, range, single,
 };
-use crate::clock;
 use crate::lock::last::Note;
 use crate::lock::lease::Revoked;
 use crate::lock::mode::Mode;
@@ -196,17 +196,14 @@ impl Lock {
         if let Some((note, life)) = note.and_then(|note| Some((note, note.success?)))
             && note.is_run
         {
-            let lease = self.new_lease(life, made).await?;
+            let (lease, term) = self.new_lease(life, made).await?;
             all.push(range(RangeRequest {
                 keys_only: true,
                 ..single(&self.names.mark())
             }));
             all.push(op(Request::Put(PutRequest {
                 key: self.names.mark(),
-                value: note
-                    .entry
-                    .line(clock::unix_millis(SystemTime::now()))
-                    .into_bytes(),
+                value: mark_of(&note.entry, term),
                 lease,
                 ignore_lease: false,
             })));
@@ -214,7 +211,7 @@ impl Lock {
         all.push(match parked {
             None => deletion(&place.key),
             Some(parked) => {
-                let lease = self.new_lease(parked.left, made).await?;
+                let (lease, _) = self.new_lease(parked.left, made).await?;
                 op(Request::Put(PutRequest {
                     key: place.key.clone(),
                     value: parked.value.clone().into_bytes(),
@@ -226,20 +223,24 @@ impl Lock {
         Ok(all)
     }
 
-    /// Makes a lease that no process keeps alive, and adds it to `made`.
-    pub(super) async fn new_lease(
+    /// Makes a lease that no process keeps alive, and adds it to `made`. Returns it with the term of
+    /// raft in which it begins.
+    async fn new_lease(
         &self,
         length: Duration,
         made: &mut Vec<i64>,
-    ) -> Result<i64, Outcome<TxnResponse>> {
+    ) -> Result<(i64, u64), Outcome<TxnResponse>> {
         let id = fastrand::i64(1..);
         let ttl = seconds_up(length);
         match self.client.call(LeaseGrantRequest { ttl, id }, || {}).await {
-            Outcome::Answered { .. } => made.push(id),
-            Outcome::Refused(status) => return Err(Outcome::Refused(status)),
-            Outcome::Failed(fault) => return Err(Outcome::Failed(fault)),
+            Outcome::Answered { reply, .. } => {
+                made.push(id);
+                let header = header(reply.header).map_err(Outcome::Failed)?;
+                Ok((id, header.raft_term))
+            }
+            Outcome::Refused(status) => Err(Outcome::Refused(status)),
+            Outcome::Failed(fault) => Err(Outcome::Failed(fault)),
         }
-        Ok(id)
     }
 
     /// Whether a claim's ticket is to be left alone by a release.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -540,6 +541,46 @@ fn rlock_waits_until_a_lease_of_days_without_a_key_is_ended() {
         assert_eq!(ends.len(), 2, "its own and the other");
         assert!(ends.iter().any(|call| answered >= call.at + WORK));
     });
+}
+
+/// A lease of 30 s has 20 s left. The run was over an hour ago, by the hosts' clocks.
+#[test]
+fn a_success_is_as_old_as_its_lease_and_under_a_later_leader_as_the_hosts_say() {
+    let an_hour_ago = clock::unix_millis(SystemTime::now()) - 3_600_000;
+    for (raft_term, ttl, seconds) in [
+        (1, TTL, Some(0)),
+        (1, 20, Some(9)),
+        (1, 0, Some(29)),
+        (1, -1, None),
+        (2, 20, Some(3600)),
+    ] {
+        with("etcd://a", |node, member| async move {
+            let token = Token::fresh();
+            let run = Note::of(Run::default(), Fence::FIRST, token).entry;
+            let mark = KeyValue {
+                key: b"rlock:once:job".to_vec(),
+                lease: 99,
+                value: format!("1 {}", run.line(an_hour_ago)).into_bytes(),
+                ..KeyValue::default()
+            };
+            let age = LeaseResponse {
+                header: Some(origin(1, raft_term, 9)),
+                ttl,
+                granted_ttl: TTL,
+            };
+            member.says([
+                txn(origin(1, 1, 9), true, &[Vec::new(), vec![mark]]),
+                Said::Message(age.encode_to_vec()),
+            ]);
+            let look = Look {
+                max_waiters: 0,
+                token: None,
+            };
+            let seen = node.look(look).await.unwrap();
+            let told = seen.last.success.map(|success| success.age.as_secs());
+            assert_eq!(told, seconds, "{raft_term} {ttl}");
+        });
+    }
 }
 
 #[test]

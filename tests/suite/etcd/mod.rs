@@ -287,12 +287,38 @@ fn a_success_keeps_the_next_run_from_running_until_it_is_broken() {
     forget("job");
     run().printed(&["ran"]);
     // Each success has a lease, also one that replaces another.
-    std::thread::sleep(Duration::from_millis(1500));
-    let anew = rlock("job").node(&etcd.url()).args(["--once", "1s"]);
-    anew.sh("echo ran").code(0).printed(&["ran"]);
+    eventually("the last one is older than a second", || {
+        let anew = rlock("job").node(&etcd.url()).args(["--once", "1s"]);
+        anew.sh("echo ran").code(0).stdout == ["ran"]
+    });
     wait_for_leases(&etcd, 2);
     ["job", "job/"].into_iter().for_each(forget);
     leaves_nothing(&etcd);
+}
+
+/// A leader that begins gives each lease its whole time again. Before that no clock of a host counts.
+#[test]
+fn a_success_grows_older_under_the_next_leader() {
+    let Some(mut etcd) = Etcd::start(1) else {
+        return;
+    };
+    let url = etcd.url();
+    let ran = |within: &str| {
+        let run = rlock("job").node(&url).args(["--once", within]);
+        run.sh("echo ran").code(0).stdout == ["ran"]
+    };
+    assert!(ran("1h"));
+    let mark = etcd.ctl(&["get", "--print-value-only", "rlock:once:job"]);
+    let parts: Vec<&str> = mark.trim().splitn(5, ' ').collect();
+    let at: u64 = parts[3].parse().expect("a time in ms");
+    let two_hours_ago = (at - 7_200_000).to_string();
+    let value = [&parts[..3], &[&two_hours_ago, parts[4]]].concat();
+    etcd.ctl(&["put", "--ignore-lease", "rlock:once:job", &value.join(" ")]);
+    assert!(!ran("1h"), "by the leader's clock it is a moment ago");
+    etcd.kill(0);
+    etcd.come_back(0);
+    assert!(!ran("3h"));
+    assert!(ran("1h"), "by the hosts' clocks it is two hours ago");
 }
 
 /// All but those whose request is lost ([`LEASE_ENDS`]).
