@@ -453,33 +453,37 @@ impl Lock {
         let whole = message(&records);
         let mut unwritten = Some(unwritten);
         let end = clock::now() + self.pool.limit;
+        let mut is_repeated = false;
         for session in &behind {
             let sent = self.pool.ask_at(session, &whole, unwritten.take());
             if let Some(Ok(reply)) = clock::until(end, Box::pin(sent)).await {
-                return Ok(freed(&seen(&reply, whole.shows)?, token));
+                return Ok(freed(&seen(&reply, whole.shows)?, token, is_repeated));
             }
+            is_repeated = true;
         }
-        let answer = self.repeated(&whole, unwritten).await;
+        let answer = self.repeated(&whole, unwritten, &mut is_repeated).await;
         let fault = match answer {
-            Ok(reply) => return Ok(freed(&seen(&reply, whole.shows)?, token)),
+            Ok(reply) => return Ok(freed(&seen(&reply, whole.shows)?, token, is_repeated)),
             Err(fault) if records.is_empty() || fault.kind == FaultKind::Unknown => {
                 return Err(fault);
             }
             Err(fault) => fault,
         };
         // Without what could not be written the lock is given back all the same.
-        let reply = freed(&self.seen(&message(&[])).await?, token);
+        let reply = freed(&self.seen(&message(&[])).await?, token, is_repeated);
         if release.is_success() && matches!(reply, ReleaseReply::Released) {
             return Ok(ReleaseReply::without(&fault));
         }
         Ok(reply)
     }
 
-    /// Asks what may be asked twice: again, if the session was broken or silent.
+    /// Asks what may be asked twice: again, if the session was broken or silent, which is noted in
+    /// `is_repeated`.
     async fn repeated(
         &self,
         message: &Message,
         unwritten: Option<Unwritten>,
+        is_repeated: &mut bool,
     ) -> Result<Reply, Fault> {
         let session = self.pool.session().await?;
         let asked = self.pool.ask_at(&session, message, unwritten);
@@ -487,7 +491,10 @@ impl Lock {
         let is_unknown = |fault: &Fault| fault.kind == FaultKind::Unknown;
         match answer {
             Some(answer) if !answer.as_ref().is_err_and(is_unknown) => answer,
-            _ => self.pool.ask(message).await,
+            _ => {
+                *is_repeated = true;
+                self.pool.ask(message).await
+            }
         }
     }
 
@@ -604,8 +611,9 @@ fn fence_of(row: &Row) -> Result<Fence, Fault> {
 }
 
 /// Returns what a release found. `NotOurs` if the lock was not the token's any more. Another client
-/// may have it before the row is shown: then the counts tell.
-fn freed(seen: &Seen, token: Token) -> ReleaseReply {
+/// may have it before the row is shown: then the counts tell. `is_repeated`: an earlier release, whose
+/// answer was lost, may have given it back.
+fn freed(seen: &Seen, token: Token, is_repeated: bool) -> ReleaseReply {
     let shows = seen.counts.len().saturating_sub(1);
     let given_back = &seen.counts[shows.saturating_sub(GIVING_BACK)..shows];
     if given_back.iter().any(|count| *count > 0) {
@@ -617,6 +625,9 @@ fn freed(seen: &Seen, token: Token) -> ReleaseReply {
     // One that comes again finds what the first one did.
     if row.is(RowState::Free, token) || row.is(RowState::Parked, token) {
         return ReleaseReply::Released;
+    }
+    if is_repeated {
+        return ReleaseReply::unheard();
     }
     ReleaseReply::NotOurs(how_lost(Some(row), token))
 }

@@ -165,7 +165,8 @@ impl Pool {
             .begin(stream, host, password, access, broken)
             .await?;
         let greeting = dialect.greeting(&self.table);
-        let reply = begun.connection.ask(&greeting, None).await?;
+        let reply = begun.connection.ask(&greeting, None).await;
+        let reply = reply.map_err(NotBegun::of_greeting)?;
         let greeting = dialect.greeted(&self.table, &reply)?;
         Ok(Session::new(begun, &greeting, password))
     }

@@ -87,6 +87,12 @@ impl NotBegun {
         let is_away = fault.kind == FaultKind::Unavailable;
         Self { fault, is_away }
     }
+
+    /// Reads the fault of the first request: a server that takes no writes is away.
+    pub(super) fn of_greeting(fault: Fault) -> Self {
+        let is_away = fault.remedy == Some(NO_WRITER);
+        Self { fault, is_away }
+    }
 }
 
 impl From<Fault> for NotBegun {

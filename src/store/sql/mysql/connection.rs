@@ -219,7 +219,7 @@ async fn answer_all(
                 Ok(()) => (Ok(Reply(done)), true),
                 Err(Ended::Told(error)) => {
                     let fault = of_server(&error);
-                    let goes_on = fault.kind != FaultKind::Unknown && !is_read_only(error.code);
+                    let goes_on = fault.kind != FaultKind::Unknown && !takes_no_writes(error.code);
                     // Each statement is a transaction: what those before it did stays.
                     let kind = if done.iter().any(|statement| statement.count > 0) {
                         FaultKind::Unknown
@@ -354,7 +354,7 @@ fn of_start(error: &io::Error) -> NotBegun {
 fn refused(error: &ServerError) -> NotBegun {
     NotBegun {
         fault: of_server(error),
-        is_away: error.code == 1053 || is_read_only(error.code),
+        is_away: error.code == 1053 || takes_no_writes(error.code),
     }
 }
 
@@ -384,9 +384,10 @@ fn of_login(refused: Refused) -> Fault {
     }
 }
 
-/// Whether the error is that of a server that takes no writes now. Another one may.
-fn is_read_only(code: u16) -> bool {
-    matches!(code, 1290 | 1792 | 1836)
+/// Whether the error is that of a server that takes no writes now: it is read-only, or a node of a
+/// Galera cluster that is not among the majority. Another one may.
+fn takes_no_writes(code: u16) -> bool {
+    matches!(code, 1047 | 1290 | 1792 | 1836)
 }
 
 /// Returns the fault of an error that the server told (MySQL, Server Error Message Reference; MariaDB,
@@ -418,14 +419,15 @@ fn of_server(error: &ServerError) -> Fault {
         1205 => Fault::new(FaultKind::Unavailable, why).with_remedy(
             "see which transaction has locked the row (information_schema.innodb_trx)",
         ),
-        code if is_read_only(code) => {
+        code if takes_no_writes(code) => {
             Fault::new(FaultKind::Unavailable, why).with_remedy(NO_WRITER)
         }
         // A deadlock, no more connections or memory, a stop of a statement; a node of a cluster that
-        // is not ready, or rolls back.
-        1020 | 1021 | 1040 | 1041 | 1047 | 1114 | 1129 | 1203 | 1213 | 1226 | 1317 | 1969
-        | 3024 | 3100 | 3101 => Fault::new(FaultKind::Unavailable, why),
-        1053 | 1152..=1161 | 1927 | 4031 => Fault::new(FaultKind::Unknown, why),
+        // rolls back.
+        1020 | 1021 | 1040 | 1041 | 1114 | 1129 | 1203 | 1213 | 1226 | 1317 | 1969 | 3024
+        | 3100 | 3101 => Fault::new(FaultKind::Unavailable, why),
+        // The end of a session, or of a commit (1180).
+        1053 | 1152..=1161 | 1180 | 1927 | 4031 => Fault::new(FaultKind::Unknown, why),
         _ => Fault::unfit(why, "see the server's log"),
     }
 }
@@ -667,7 +669,7 @@ mod tests {
                 &[1020, 1040, 1047, 1114, 1203, 1205, 1213, 1290, 1836, 3100],
                 Unavailable,
             ),
-            (&[1053, 1158, 1927, 4031], Unknown),
+            (&[1053, 1158, 1180, 1927, 4031], Unknown),
         ] {
             for code in codes {
                 let message = "told".to_owned();

@@ -278,7 +278,7 @@ impl Dialect for MySql {
         format!(
             "SELECT 'now', {};\n\
              SELECT 'folds', collation_name NOT LIKE '%\\_bin' AND collation_name NOT LIKE '%\\_cs' FROM information_schema.columns WHERE {ours} AND column_name = '{name}';\n\
-             SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', 'max_connections', 'sync_binlog');\n\
+             SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', 'max_connections', 'sync_binlog', 'wsrep_on', 'wsrep_sync_wait');\n\
              SHOW GLOBAL STATUS WHERE variable_name IN ('rpl_semi_sync_master_status', 'slaves_connected', 'threads_connected')",
             self.micros(CLOCK),
         )
@@ -299,6 +299,15 @@ impl Dialect for MySql {
                 "{replicas} replicas are asynchronous: a failover may forget the last grants"
             );
             add(Weight::Warn, what, "let replication be semi-synchronous");
+        }
+        let awaits = facts.number("wsrep_sync_wait").unwrap_or_default();
+        if facts.get("wsrep_on") == Some("ON") && awaits & 7 != 7 {
+            let what = "wsrep_sync_wait is not 7: at a node of the cluster that lags, a lock seems to be gone, and its command is stopped";
+            add(
+                Weight::Warn,
+                what.to_owned(),
+                "set wsrep_sync_wait = 7 at all nodes",
+            );
         }
         let most = facts.number("max_connections");
         let left = most.and_then(|most| Some(most - facts.number("threads_connected")?));

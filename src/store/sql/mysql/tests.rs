@@ -12,6 +12,7 @@ use crate::clock;
 use crate::lock::fence::Fence;
 use crate::lock::instant::Instant;
 use crate::lock::key::Key;
+use crate::lock::last::{Note, Run};
 use crate::lock::queue::Waiter;
 use crate::lock::schedule::{Schedule, ScheduleOptions, Term};
 use crate::lock::token::Token;
@@ -48,6 +49,8 @@ enum Said {
     Late(&'static [u8], Option<Told>),
     /// The first place in line.
     Place,
+    /// The same updates, and an error behind them.
+    Error(&'static [u8], u16),
 }
 
 /// The way in which a server meets a client.
@@ -59,6 +62,8 @@ enum Door {
     ReadOnly,
     /// It tells this error.
     Closed(u16),
+    /// The same, to the first request.
+    Refuses(u16),
     /// No server is there.
     Away,
     /// It says nothing.
@@ -116,6 +121,11 @@ fn done(count: u8, has_more: bool) -> Vec<u8> {
     packet(1, &[0, count, 0, status, 0, 0, 0])
 }
 
+fn error(number: u8, code: u16) -> Vec<u8> {
+    let [low, high] = code.to_le_bytes();
+    packet(number, &[&[0xff, low, high], &b"#08004told"[..]].concat())
+}
+
 fn rows(columns: u8, rows: &[Vec<String>], has_more: bool) -> Vec<u8> {
     let end = |status| packet(1, &[0xfe, 0, 0, status, 0]);
     let mut bytes = packet(1, &[columns]);
@@ -129,11 +139,18 @@ fn rows(columns: u8, rows: &[Vec<String>], has_more: bool) -> Vec<u8> {
     bytes
 }
 
-/// The answer to a request: the time, updates, the row.
-fn shown(counts: &[u8], row: Option<&Told>) -> Vec<u8> {
-    let mut bytes = done(0, true);
+/// The begin of the answer to a request: the time, and updates.
+fn updated(counts: &[u8]) -> Vec<u8> {
     let updates = counts.iter().map(|count| done(*count, true));
-    updates.for_each(|update| bytes.extend(update));
+    std::iter::once(done(0, true))
+        .chain(updates)
+        .flatten()
+        .collect()
+}
+
+/// The same, and the row.
+fn shown(counts: &[u8], row: Option<&Told>) -> Vec<u8> {
+    let mut bytes = updated(counts);
     let row = row.map(|(by, left)| {
         let (begin, now) = (BEGIN.to_string(), TIME.to_string());
         vec!["job".to_owned(), by.clone(), begin, left.to_string(), now]
@@ -177,10 +194,7 @@ async fn serve(server: Arc<Server>, mut stream: DuplexStream, number: usize, doo
         return;
     }
     if let Door::Closed(code) = door {
-        let mut error = vec![0xff];
-        error.extend(code.to_le_bytes());
-        error.extend(b"#08004told");
-        let _ = stream.write_all(&packet(0, &error)).await;
+        let _ = stream.write_all(&error(0, code)).await;
         return;
     }
     let hello = [
@@ -200,7 +214,10 @@ async fn serve(server: Arc<Server>, mut stream: DuplexStream, number: usize, doo
         let answer = if sent == 1 {
             done(0, false)
         } else if std::mem::take(&mut is_first) {
-            greeted(door)
+            match door {
+                Door::Refuses(code) => error(1, code),
+                door => greeted(door),
+            }
         } else if text.ends_with(", 0)") || text.contains("RELEASE_LOCK") {
             rows(1, &[vec!["0".to_owned()]], false)
         } else {
@@ -212,6 +229,7 @@ async fn serve(server: Arc<Server>, mut stream: DuplexStream, number: usize, doo
                 Some(Said::Row(counts, row)) => {
                     [std::mem::take(&mut late), shown(counts, row.as_ref())].concat()
                 }
+                Some(Said::Error(counts, code)) => [updated(counts), error(1, code)].concat(),
                 Some(Said::Place) => rows(1, &[vec!["1".to_owned()]], false),
                 Some(Said::Late(counts, row)) => {
                     late.extend(shown(counts, row.as_ref()));
@@ -579,6 +597,30 @@ fn a_release_reads_what_it_has_done_and_else_whose_the_row_is() {
     }
 }
 
+/// Each statement is a transaction: the lock may be given back although the release fails behind that.
+#[test]
+fn a_release_that_comes_again_cannot_tell_that_the_lock_was_lost() {
+    let ours = claim(false);
+    for (failed, counts, told) in [
+        (&[1, 0, 1][..], &[0, 0, 0, 0][..], "Gone"),
+        // Nothing was done: it comes again without the record.
+        (&[], &[0, 0, 0], "NotOurs(TakenOver)"),
+    ] {
+        with(async |node, server| {
+            taken(node, server, &ours).await;
+            let others = row("held", Token::fresh(), 1);
+            server.says([Said::Error(failed, 1213), Said::Row(counts, others)]);
+            let note = Note::of(Run::default(), Fence::new(BEGIN).unwrap(), ours.token);
+            let release = Release {
+                note: Some(note),
+                ..Release::of(ours.token)
+            };
+            let reply = format!("{:?}", node.release(&release).await);
+            assert!(reply.starts_with(told), "{failed:?}: {reply}");
+        });
+    }
+}
+
 #[test]
 fn a_lock_that_is_gone_is_taken_again_unless_a_later_one_was_given() {
     let ours = claim(false);
@@ -612,13 +654,15 @@ fn the_next_host_is_asked_if_one_is_away_and_not_if_it_refuses() {
         (Door::Closed(1226), 1),
         (Door::Closed(1045), 1),
         (Door::Closed(1049), 1),
+        (Door::Refuses(1047), 2),
+        (Door::Refuses(1205), 1),
     ] {
         at(&[door, Door::Open], LIMIT, async |node, server| {
             let claim = claim(false);
             server.says([Said::Row(&[1], whole(claim.token))]);
             let vote = node.acquire(&claim).await.vote;
             assert_eq!(held(&server.dialed).len(), hosts, "{door:?}");
-            let refuses = matches!(door, Door::Closed(_)) && hosts == 1;
+            let refuses = matches!(door, Door::Closed(_) | Door::Refuses(_)) && hosts == 1;
             match vote {
                 Vote::Granted { .. } => assert!(!refuses, "{door:?}"),
                 Vote::Failed(fault) => {
