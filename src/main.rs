@@ -10,7 +10,7 @@ use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use dlmalloc::GlobalDlmalloc;
+use dlmalloc::{GlobalDlmalloc, enable_alloc_after_fork};
 use nix::sys::signal::Signal;
 use rlock_cli::exit::Outcome;
 use rlock_cli::job::signals;
@@ -25,6 +25,8 @@ static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 // SAFETY: nothing else in the program has this name.
 #[unsafe(no_mangle)]
 extern "C" fn main(count: c_int, words: *const *const c_char) -> c_int {
+    // SAFETY: it is called once, before the first allocation.
+    unsafe { enable_alloc_after_fork() };
     // SAFETY: the C runtime passes `count` strings, and nothing in rlock writes to them.
     let args = unsafe { owned(count, words) };
     let mut log = cli::log_format(&args);

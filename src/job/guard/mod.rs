@@ -227,7 +227,7 @@ impl GuardProcess {
         // allocator.
         // 1. The first guard is forked from a single thread.
         // 2. Later there may be name look-ups in tokio's pool and the writer of `report::stderr`.
-        //    glibc and musl make the allocator usable in the child of a threaded process.
+        //    `main` makes the allocator usable in the child of a threaded process.
         // 3. The child touches nothing else that these threads may have locked: it writes to stderr
         //    by itself.
         let forked = unsafe { fork() };
