@@ -254,23 +254,38 @@ fn read_mark(value: &[u8]) -> Option<(u64, LastEntry)> {
     Some((term.parse().ok()?, entry))
 }
 
-/// Returns the success that `mark` tells. Its age is the part of its lease that is over, by the
-/// leader's clock. A leader that begins gives the lease its whole time again: then it may be higher,
-/// by the hosts' clocks.
+/// Returns the success that `mark` tells, while its key is there. Its age is the part of its lease that
+/// is over, by the leader's clock. A leader that begins gives the lease its whole time again: then it
+/// may be higher, by the hosts' clocks.
 async fn success(client: &Client, mark: &KeyValue) -> Result<Option<LastEntry>, Fault> {
     let Some((term, entry)) = read_mark(&mark.value) else {
         return Ok(None);
     };
     let request = LeaseTimeToLiveRequest { id: mark.lease };
     let told = client.ask(request).await?;
+    // The answer may be that of a leader which leads no more, and does not know it. A read that goes
+    // through the leader knows each later term.
+    let check = RangeRequest {
+        keys_only: true,
+        ..single(&mark.key)
+    };
+    let reply = client.ask(check).await?;
+    if reply.kvs.is_empty() {
+        return Ok(None);
+    }
+    let is_told = (0..=told.granted_ttl).contains(&told.ttl);
     // The time that is left is told in whole seconds, rounded down.
-    let over = seconds(told.granted_ttl - told.ttl).saturating_sub(Duration::from_secs(1));
-    let age = if header(told.header)?.raft_term == term {
+    let over = if is_told {
+        seconds(told.granted_ttl - told.ttl).saturating_sub(Duration::from_secs(1))
+    } else {
+        Duration::ZERO
+    };
+    let age = if is_told && header(reply.header)?.raft_term == term {
         over
     } else {
         over.max(entry.age)
     };
-    Ok((told.ttl >= 0).then_some(LastEntry { age, ..entry }))
+    Ok(Some(LastEntry { age, ..entry }))
 }
 
 fn seconds(number: i64) -> Duration {

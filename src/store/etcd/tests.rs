@@ -547,12 +547,15 @@ fn rlock_waits_until_a_lease_of_days_without_a_key_is_ended() {
 #[test]
 fn a_success_is_as_old_as_its_lease_and_under_a_later_leader_as_the_hosts_say() {
     let an_hour_ago = clock::unix_millis(SystemTime::now()) - 3_600_000;
-    for (raft_term, ttl, seconds) in [
-        (1, TTL, Some(0)),
-        (1, 20, Some(9)),
-        (1, 0, Some(29)),
-        (1, -1, None),
-        (2, 20, Some(3600)),
+    for (raft_term, ttl, is_there, seconds) in [
+        (1, TTL, true, Some(0)),
+        (1, 20, true, Some(9)),
+        (1, 0, true, Some(29)),
+        (1, -1, false, None),
+        (2, 20, true, Some(3600)),
+        // A leader that does not lead any more knows nothing of the lease, or lets it last for ever.
+        (1, -1, true, Some(3600)),
+        (1, 9_223_372_036, true, Some(3600)),
     ] {
         with("etcd://a", |node, member| async move {
             let token = Token::fresh();
@@ -564,13 +567,20 @@ fn a_success_is_as_old_as_its_lease_and_under_a_later_leader_as_the_hosts_say() 
                 ..KeyValue::default()
             };
             let age = LeaseResponse {
-                header: Some(origin(1, raft_term, 9)),
+                // Of a member that lags.
+                header: Some(origin(1, 1, 9)),
                 ttl,
                 granted_ttl: TTL,
+            };
+            let found = if is_there {
+                vec![mark.clone()]
+            } else {
+                Vec::new()
             };
             member.says([
                 txn(origin(1, 1, 9), true, &[Vec::new(), vec![mark]]),
                 Said::Message(age.encode_to_vec()),
+                range(origin(1, raft_term, 9), found),
             ]);
             let look = Look {
                 max_waiters: 0,

@@ -453,46 +453,51 @@ impl Lock {
         let whole = message(&records);
         let mut unwritten = Some(unwritten);
         let end = clock::now() + self.pool.limit;
-        let mut is_repeated = false;
+        let mut unheard = None;
         for session in &behind {
-            let sent = self.pool.ask_at(session, &whole, unwritten.take());
-            if let Some(Ok(reply)) = clock::until(end, Box::pin(sent)).await {
-                return Ok(freed(&seen(&reply, whole.shows)?, token, is_repeated));
+            let begun = clock::now();
+            let asked = self.pool.ask_at(session, &whole, unwritten.take());
+            match clock::until(end, Box::pin(asked)).await {
+                Some(Ok(reply)) => return Ok(freed(&seen(&reply, whole.shows)?, token, unheard)),
+                Some(Err(fault)) if fault.kind != FaultKind::Unknown => {}
+                _ => unheard = unheard.or(Some(begun)),
             }
-            is_repeated = true;
         }
-        let answer = self.repeated(&whole, unwritten, &mut is_repeated).await;
+        let answer = self.repeated(&whole, unwritten, &mut unheard).await;
         let fault = match answer {
-            Ok(reply) => return Ok(freed(&seen(&reply, whole.shows)?, token, is_repeated)),
+            Ok(reply) => return Ok(freed(&seen(&reply, whole.shows)?, token, unheard)),
             Err(fault) if records.is_empty() || fault.kind == FaultKind::Unknown => {
                 return Err(fault);
             }
             Err(fault) => fault,
         };
         // Without what could not be written the lock is given back all the same.
-        let reply = freed(&self.seen(&message(&[])).await?, token, is_repeated);
+        let plain = message(&[]);
+        let reply = self.repeated(&plain, None, &mut unheard).await?;
+        let reply = freed(&seen(&reply, plain.shows)?, token, unheard);
         if release.is_success() && matches!(reply, ReleaseReply::Released) {
             return Ok(ReleaseReply::without(&fault));
         }
         Ok(reply)
     }
 
-    /// Asks what may be asked twice: again, if the session was broken or silent, which is noted in
-    /// `is_repeated`.
+    /// Asks what may be asked twice: again, if the session was broken or silent. `unheard` becomes the
+    /// time of the first request whose answer was lost.
     async fn repeated(
         &self,
         message: &Message,
         unwritten: Option<Unwritten>,
-        is_repeated: &mut bool,
+        unheard: &mut Option<Instant>,
     ) -> Result<Reply, Fault> {
         let session = self.pool.session().await?;
+        let begun = clock::now();
         let asked = self.pool.ask_at(&session, message, unwritten);
         let answer = clock::until(clock::now() + self.pool.limit * 2, Box::pin(asked)).await;
         let is_unknown = |fault: &Fault| fault.kind == FaultKind::Unknown;
         match answer {
             Some(answer) if !answer.as_ref().is_err_and(is_unknown) => answer,
             _ => {
-                *is_repeated = true;
+                unheard.get_or_insert(begun);
                 self.pool.ask(message).await
             }
         }
@@ -611,9 +616,9 @@ fn fence_of(row: &Row) -> Result<Fence, Fault> {
 }
 
 /// Returns what a release found. `NotOurs` if the lock was not the token's any more. Another client
-/// may have it before the row is shown: then the counts tell. `is_repeated`: an earlier release, whose
-/// answer was lost, may have given it back.
-fn freed(seen: &Seen, token: Token, is_repeated: bool) -> ReleaseReply {
+/// may have it before the row is shown: then the counts tell. `unheard`: the time of an earlier release,
+/// whose answer was lost. It may have given back the lock that another client has taken since.
+fn freed(seen: &Seen, token: Token, unheard: Option<Instant>) -> ReleaseReply {
     let shows = seen.counts.len().saturating_sub(1);
     let given_back = &seen.counts[shows.saturating_sub(GIVING_BACK)..shows];
     if given_back.iter().any(|count| *count > 0) {
@@ -626,7 +631,9 @@ fn freed(seen: &Seen, token: Token, is_repeated: bool) -> ReleaseReply {
     if row.is(RowState::Free, token) || row.is(RowState::Parked, token) {
         return ReleaseReply::Released;
     }
-    if is_repeated {
+    let since =
+        |earlier| u64::try_from(clock::now().since(earlier).as_micros()).unwrap_or(u64::MAX);
+    if unheard.is_some_and(|earlier| row.locked_at >= seen.now.saturating_sub(since(earlier))) {
         return ReleaseReply::unheard();
     }
     ReleaseReply::NotOurs(how_lost(Some(row), token))
