@@ -8,8 +8,8 @@ use super::client::Client;
 use super::lock::Lock;
 use super::names::{Entry, lease_of, read_foreign};
 use super::rpc::{
-    CompareTo, KeyValue, LeaseTimeToLiveRequest, PutRequest, RangeRequest, Request, SortOrder,
-    SortTarget, TxnRequest, compare, deletion, header, kvs, op, range, single,
+    CompareTo, KeyValue, LeaseResponse, LeaseTimeToLiveRequest, PutRequest, RangeRequest, Request,
+    SortOrder, SortTarget, TxnRequest, compare, deletion, header, kvs, op, range, single,
 };
 use crate::clock;
 use crate::lock::last::Entry as LastEntry;
@@ -114,14 +114,28 @@ impl Lock {
         {
             seen.members = holding as u64;
         }
-        // A time that is told counts only if no other member can have led since the read.
-        if look.token.is_some() && holding > 0 {
-            let reply = self.client.ask(single(&self.names.mark())).await?;
+        let success = match mark.first() {
+            Some(mark) => Success::told(&self.client, mark).await?,
+            None => None,
+        };
+        // The times that were told are judged by a read that goes through the leader: it knows each
+        // later term.
+        let tells_time = look.token.is_some() && holding > 0;
+        if tells_time || success.is_some() {
+            let check = RangeRequest {
+                keys_only: true,
+                ..single(&self.names.mark())
+            };
+            let reply = self.client.ask(check).await?;
             let then = header(reply.header)?;
-            if (at.member_id, at.raft_term) != (then.member_id, then.raft_term) {
+            if tells_time && (at.member_id, at.raft_term) != (then.member_id, then.raft_term) {
                 let why = "its leader has changed";
                 return Err(Fault::new(FaultKind::Unavailable, why));
             }
+            let is_there = !reply.kvs.is_empty();
+            seen.last.success = success
+                .filter(|_| is_there)
+                .map(|success| success.aged(then.raft_term));
         }
         let waiters: Vec<_> = entries[holding..]
             .iter()
@@ -129,9 +143,6 @@ impl Lock {
             .collect();
         seen.more = waiters.len() > look.max_waiters;
         seen.queue = waiters.into_iter().take(look.max_waiters).collect();
-        if let Some(mark) = mark.first() {
-            seen.last.success = success(&self.client, mark).await?;
-        }
         Ok(seen)
     }
 
@@ -254,38 +265,48 @@ fn read_mark(value: &[u8]) -> Option<(u64, LastEntry)> {
     Some((term.parse().ok()?, entry))
 }
 
-/// Returns the success that `mark` tells, while its key is there. Its age is the part of its lease that
-/// is over, by the leader's clock. A leader that begins gives the lease its whole time again: then it
-/// may be higher, by the hosts' clocks.
-async fn success(client: &Client, mark: &KeyValue) -> Result<Option<LastEntry>, Fault> {
-    let Some((term, entry)) = read_mark(&mark.value) else {
-        return Ok(None);
-    };
-    let request = LeaseTimeToLiveRequest { id: mark.lease };
-    let told = client.ask(request).await?;
-    // The answer may be that of a leader which leads no more, and does not know it. A read that goes
-    // through the leader knows each later term.
-    let check = RangeRequest {
-        keys_only: true,
-        ..single(&mark.key)
-    };
-    let reply = client.ask(check).await?;
-    if reply.kvs.is_empty() {
-        return Ok(None);
+/// The last success, and what was told of its lease.
+struct Success {
+    /// The term of raft in which the lease began.
+    term: u64,
+    /// With the age by the hosts' clocks.
+    entry: LastEntry,
+    lease: LeaseResponse,
+}
+
+impl Success {
+    /// Returns the success that `mark` tells, and asks for its lease.
+    async fn told(client: &Client, mark: &KeyValue) -> Result<Option<Self>, Fault> {
+        let Some((term, entry)) = read_mark(&mark.value) else {
+            return Ok(None);
+        };
+        let request = LeaseTimeToLiveRequest { id: mark.lease };
+        let lease = client.ask(request).await?;
+        Ok(Some(Self { term, entry, lease }))
     }
-    let is_told = (0..=told.granted_ttl).contains(&told.ttl);
-    // The time that is left is told in whole seconds, rounded down.
-    let over = if is_told {
-        seconds(told.granted_ttl - told.ttl).saturating_sub(Duration::from_secs(1))
-    } else {
-        Duration::ZERO
-    };
-    let age = if is_told && header(reply.header)?.raft_term == term {
-        over
-    } else {
-        over.max(entry.age)
-    };
-    Ok(Some(LastEntry { age, ..entry }))
+
+    /// Returns it with its age, if its key is there later, in the term `then`. The age is the part of
+    /// its lease that is over, by the leader's clock. A leader that begins gives the lease its whole
+    /// time again, and one that leads no more may tell what it likes. Then the age may be higher, by the
+    /// hosts' clocks.
+    fn aged(self, then: u64) -> LastEntry {
+        let LeaseResponse {
+            ttl, granted_ttl, ..
+        } = self.lease;
+        let is_told = (0..=granted_ttl).contains(&ttl);
+        // The time that is left is told in whole seconds, rounded down.
+        let over = if is_told {
+            seconds(granted_ttl - ttl).saturating_sub(Duration::from_secs(1))
+        } else {
+            Duration::ZERO
+        };
+        let age = if is_told && then == self.term {
+            over
+        } else {
+            over.max(self.entry.age)
+        };
+        LastEntry { age, ..self.entry }
+    }
 }
 
 fn seconds(number: i64) -> Duration {
