@@ -2,7 +2,7 @@
 //! text of statements.
 //!
 //! 1. A time is one without a zone, and in UTC, as ShedLock's `usingDbTime()` writes it.
-//! 2. The time [`Dialect::now`] is that of a statement's start, or of an earlier one in its message.
+//! 2. The time [`Dialect::now`] is that of a statement's start, or of its message's.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -82,7 +82,9 @@ pub(in crate::store) trait Dialect: Sync {
     fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, NotBegun>;
 
     /// Returns the statements that stand before those of a request.
-    fn before(&self, table: &Table, is_write: bool) -> Vec<String>;
+    fn before(&self, _table: &Table, _is_write: bool) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Returns the time.
     fn now(&self) -> &'static str;

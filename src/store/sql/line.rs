@@ -64,6 +64,12 @@ impl Line {
             .is_some_and(|session| session.is_connected())
     }
 
+    /// Whether the client looks at the row before it asks for it: where it stands behind others, and
+    /// where it polls.
+    pub(super) fn looks_first(&self) -> bool {
+        self.waiting.is_some() || self.is_closed()
+    }
+
     /// Whether the client is told when it is the first.
     pub(super) fn wakes(&self) -> bool {
         self.waiting.is_some() && !self.is_closed()

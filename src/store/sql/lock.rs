@@ -255,11 +255,11 @@ impl Lock {
         Err(Fault::new(FaultKind::Unavailable, why))
     }
 
-    /// Looks at the row before a waiter that polls asks for it: of many that do, each costs the
+    /// Looks at the row before a waiter asks for it whose turn it is not: each of many then costs the
     /// database one statement at a time.
     async fn peeked(&self, claim: &Claim) -> Result<Option<Answer>, Fault> {
-        let polls = claim.ticket.is_some() && self.state().line.rank().is_none();
-        if !polls {
+        let looks = claim.ticket.is_some() && self.state().line.looks_first();
+        if !looks {
             return Ok(None);
         }
         let seen = self.seen(&self.pool.table.peek(&self.key)).await?;

@@ -133,6 +133,33 @@ fn a_session_that_the_server_ends_is_begun_anew() {
     held.finish().code(0);
 }
 
+/// A thousand waiters look at a row at the same time, so a look is to cost the server little.
+#[test]
+fn a_waiter_whose_turn_it_is_not_looks_with_one_statement_that_changes_nothing() {
+    let Some(server) = MariaDb::start() else {
+        return;
+    };
+    let mut held = job(&server).args(["--ttl", "10m"]).hold(HOLD);
+    let idle =
+        "SELECT id FROM information_schema.processlist WHERE user = 'rlock' AND command = 'Sleep'";
+    let holders = server.sql(idle);
+    let waiter = job(&server).args(["--", "true"]).spawn();
+    wait_for_waiters(&server, 1);
+    // From now on the statements are the waiter's.
+    signal(held.pid(), Signal::SIGSTOP);
+    let session = server.sql(&format!("{idle} AND id <> {holders}"));
+    let counts = || ["Com_select", "Com_set_option", "Com_update"].map(|it| server.status(it));
+    let [selects, sets, updates] = counts();
+    // The waiter begins a session anew: one statement sets that up, and four read.
+    server.sql(&format!("KILL {session}"));
+    let looked = [selects + 5, sets + 1, updates];
+    eventually("the waiter has looked once", || counts() == looked);
+    signal(held.pid(), Signal::SIGCONT);
+    drop(held.stdin.take());
+    held.finish().code(0);
+    waiter.finish().code(0);
+}
+
 #[test]
 fn a_server_without_a_free_connection_is_tried_again() {
     let (Some(server), Some(next)) = (

@@ -1,6 +1,6 @@
 //! MySQL and MariaDB: their statements.
 //!
-//! A request is no transaction: each of its statements is one. They have one time, that of the first.
+//! A request is no transaction: each of its statements is one, and has its own time.
 
 mod columns;
 mod connection;
@@ -30,10 +30,7 @@ use crate::store::net::hosts::Endpoint;
 pub(super) struct MySql;
 
 /// The time of a statement's start, as ShedLock's `usingDbTime()` writes it.
-const CLOCK: &str = "UTC_TIMESTAMP(3)";
-
-/// The time of a request's start.
-const NOW: &str = "CAST(@now AS DATETIME(3))";
+const NOW: &str = "UTC_TIMESTAMP(3)";
 
 /// The begin of unix time.
 const EPOCH: &str = "TIMESTAMP'1970-01-01 00:00:00'";
@@ -133,7 +130,7 @@ impl Dialect for MySql {
         });
         let ([name, ..], ours) = (table.columns(), of_table(table));
         let own = table.table_name();
-        let now = self.micros(CLOCK);
+        let now = self.micros(NOW);
         let wait = (table.limit() * 4 / 5).as_secs().max(1);
         format!(
             "SET autocommit = 1, sql_mode = '', character_set_results = 'utf8mb4', innodb_lock_wait_timeout = {wait}, lock_wait_timeout = {wait}{zone};\n\
@@ -170,10 +167,6 @@ impl Dialect for MySql {
             repeats_statements,
         )?;
         Ok(greeting)
-    }
-
-    fn before(&self, _: &Table, _: bool) -> Vec<String> {
-        vec![format!("SET @now = {CLOCK}")]
     }
 
     fn now(&self) -> &'static str {
@@ -280,7 +273,7 @@ impl Dialect for MySql {
              SELECT 'folds', collation_name NOT LIKE '%\\_bin' AND collation_name NOT LIKE '%\\_cs' FROM information_schema.columns WHERE {ours} AND column_name = '{name}';\n\
              SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', 'max_connections', 'sync_binlog', 'wsrep_on', 'wsrep_sync_wait');\n\
              SHOW GLOBAL STATUS WHERE variable_name IN ('rpl_semi_sync_master_status', 'slaves_connected', 'threads_connected')",
-            self.micros(CLOCK),
+            self.micros(NOW),
         )
     }
 
