@@ -25,6 +25,7 @@ use crate::store::net::dial::HostDial;
 use crate::store::net::hosts::{Endpoint, host_and_port};
 use crate::store::net::quorum::{self, QuorumAccess};
 use crate::store::net::tls::Trust;
+use crate::store::net::unwritten::Unwritten;
 use crate::store::{Fault, FaultKind};
 
 /// How a client begins, with no settings (RFC 9113 §3.4).
@@ -67,6 +68,18 @@ pub(super) enum Outcome<R> {
 }
 
 impl<R> Outcome<R> {
+    /// Reads the answer.
+    fn and_then<S>(self, read: impl FnOnce(R) -> Result<S, Fault>) -> Outcome<S> {
+        match self {
+            Self::Answered { reply, is_repeated } => match read(reply) {
+                Ok(reply) => Outcome::Answered { reply, is_repeated },
+                Err(fault) => Outcome::Failed(fault),
+            },
+            Self::Refused(status) => Outcome::Refused(status),
+            Self::Failed(fault) => Outcome::Failed(fault),
+        }
+    }
+
     /// Returns the answer, or the fault.
     pub(super) fn result(self) -> Result<R, Fault> {
         match self {
@@ -133,21 +146,31 @@ impl Client {
 
     /// Asks `request`, and returns the answer.
     pub(super) async fn ask<C: Call>(&self, request: C) -> Result<C::Reply, Fault> {
-        self.call(request, || {}).await.result()
+        self.call(request, None).await.result()
     }
 
-    /// Asks `request`. `written` hears when the kernel has it.
+    /// Asks `request`. `unwritten` is dropped when the kernel has it.
     pub(super) async fn call<C: Call>(
         &self,
         request: C,
-        written: impl FnOnce(),
+        unwritten: Option<Unwritten>,
     ) -> Outcome<C::Reply> {
         let exchange = Exchange {
             path: request.path(),
             message: request.encode_to_vec(),
-            written: std::sync::Mutex::new(Some(written)),
+            unwritten: std::sync::Mutex::new(unwritten),
             sent: AtomicUsize::new(0),
         };
+        // Boxed, so that the binary has it once, and not in each future that asks.
+        let outcome = Box::pin(self.exchanged(exchange)).await;
+        outcome.and_then(|answer| match read(&answer)? {
+            reply if request.is_answered_by(&reply) => Ok(reply),
+            _ => Err(malformed()),
+        })
+    }
+
+    /// Sends a request to one member after another until one answers.
+    async fn exchanged(&self, exchange: Exchange) -> Outcome<Vec<u8>> {
         let limit = self.0.limit;
         // A connection that is opened has a limit of its own.
         let end = clock::now() + limit * 2;
@@ -177,12 +200,9 @@ impl Client {
                     drop(tries);
                     self.turn_to(host);
                     let is_repeated = exchange.sent.load(Ordering::Relaxed) > 1;
-                    return match read(&answer) {
-                        Ok(reply) if request.is_answered_by(&reply) => {
-                            Outcome::Answered { reply, is_repeated }
-                        }
-                        Ok(_) => Outcome::Failed(malformed()),
-                        Err(fault) => Outcome::Failed(fault),
+                    return Outcome::Answered {
+                        reply: answer,
+                        is_repeated,
                     };
                 }
                 Some(Some((host, Err(failed)))) => (host, failed),
@@ -225,30 +245,23 @@ impl Client {
     }
 
     /// Asks the member, and returns which one it was, too.
-    async fn tried<W: FnOnce()>(
-        &self,
-        host: usize,
-        exchange: &Exchange<W>,
-    ) -> (usize, Result<Vec<u8>, Failed>) {
+    async fn tried(&self, host: usize, exchange: &Exchange) -> (usize, Result<Vec<u8>, Failed>) {
         let session = match self.session(host).await {
             Ok(session) => session,
             Err(fault) => return (host, Err(Failed::Broken(fault))),
         };
         exchange.sent.fetch_add(1, Ordering::Relaxed);
         let written = || {
-            let first = exchange
-                .written
+            let mut unwritten = exchange
+                .unwritten
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
-            if let Some(written) = first {
-                written();
-            }
+                .unwrap_or_else(PoisonError::into_inner);
+            *unwritten = None;
         };
         let (token, message) = (session.token.as_deref(), exchange.message.clone());
         let result = session
             .link
-            .call(exchange.path, token, message, written)
+            .call(exchange.path, token, message, &written)
             .await;
         let (is_undone, is_broken) = match &result {
             Ok(_) => (false, false),
@@ -278,7 +291,7 @@ impl Client {
             let session = self.session(host).await?;
             let (token, message) = (session.token.as_deref(), request.encode_to_vec());
             let path = "/etcdserverpb.Watch/Watch";
-            let begun = session.link.begin(path, token, message, || {}, false);
+            let begun = session.link.begin(path, token, message, &|| {}, false);
             begun.await.map_err(|failed| match failed {
                 Failed::Refused(status) => status.fault(),
                 Failed::Broken(fault) => fault,
@@ -377,11 +390,11 @@ impl Client {
 }
 
 /// A request that several members may be asked.
-struct Exchange<W> {
+struct Exchange {
     path: &'static str,
     message: Vec<u8>,
-    /// Hears when the kernel has it.
-    written: std::sync::Mutex<Option<W>>,
+    /// Dropped when the kernel has it.
+    unwritten: std::sync::Mutex<Option<Unwritten>>,
     /// Number of members that may carry it out.
     sent: AtomicUsize,
 }
@@ -394,7 +407,7 @@ async fn login(link: &Link, name: &str, password: &Secret) -> Result<Option<Stri
         password: password.reveal().to_owned(),
     };
     let (path, message) = (request.path(), request.encode_to_vec());
-    match link.call(path, None, message, || {}).await {
+    match link.call(path, None, message, &|| {}).await {
         Ok(answer) => {
             let reply: super::rpc::AuthenticateResponse = read(&answer)?;
             Ok(Some(reply.token))

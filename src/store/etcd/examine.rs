@@ -47,7 +47,7 @@ impl Member {
                 .iter_mut()
                 .for_each(|error| *error = client.told(error));
             // There is no such lease, so that none is extended.
-            let keepalive = client.call(LeaseKeepAliveRequest { id: i64::MAX }, || {});
+            let keepalive = client.call(LeaseKeepAliveRequest { id: i64::MAX }, None);
             Ok((status, keepalive.await))
         };
         let asked = clock::until(clock::now() + limit, asking).await;

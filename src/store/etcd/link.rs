@@ -132,7 +132,7 @@ impl Link {
         path: &str,
         token: Option<&str>,
         message: Vec<u8>,
-        written: impl FnOnce(),
+        written: &(dyn Fn() + Sync),
     ) -> Result<Vec<u8>, Failed> {
         let mut answers = self.begin(path, token, message, written, true).await?;
         let answer = answers.next().await?;
@@ -157,7 +157,7 @@ impl Link {
         path: &str,
         token: Option<&str>,
         message: Vec<u8>,
-        written: impl FnOnce(),
+        written: &(dyn Fn() + Sync),
         is_last: bool,
     ) -> Result<Answers, Failed> {
         let fail = |error: h2::Error| Failed::Broken(broken(&error, &self.state()));
@@ -351,6 +351,8 @@ impl AsyncWrite for Noted {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use http::Response;
     use tokio::io::{AsyncWriteExt, duplex};
 
@@ -409,18 +411,19 @@ mod tests {
             let link = Link::over(Box::new(ours), "h:1", false, ROOM, None)
                 .await
                 .unwrap();
-            let mut is_written = false;
+            let is_written = AtomicBool::new(false);
             let answer = link
                 .call(
                     "/etcdserverpb.KV/Range",
                     Some("t"),
                     message.to_vec(),
-                    || {
-                        is_written = true;
-                    },
+                    &|| is_written.store(true, Ordering::Relaxed),
                 )
                 .await;
-            assert!(is_written, "the request is written before its answer comes");
+            assert!(
+                is_written.into_inner(),
+                "the request is written before its answer comes"
+            );
             drop(link);
             (serving.await.unwrap(), answer)
         })
@@ -511,7 +514,7 @@ mod tests {
                     .unwrap();
                 theirs.write_all(first).await.unwrap();
                 drop(theirs);
-                link.call("/x", None, Vec::new(), || {}).await
+                link.call("/x", None, Vec::new(), &|| {}).await
             });
             match answer {
                 Err(Failed::Broken(fault)) => assert_eq!(fault.kind, kind, "{fault}"),

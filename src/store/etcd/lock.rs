@@ -222,7 +222,7 @@ impl Lock {
             ttl: seconds_up(claim.term.ttl()),
             id: lease,
         };
-        let until = match self.client.call(grant, || drop(written)).await {
+        let until = match self.client.call(grant, Some(written)).await {
             Outcome::Answered { reply, .. } => {
                 let alive = Keepalive::new(lease, asked, &reply);
                 self.state().alive = Some(alive);
@@ -258,7 +258,7 @@ impl Lock {
             success: seen().chain(puts).collect(),
             failure: [range(single(&key))].into_iter().chain(seen()).collect(),
         };
-        let reply = match self.client.call(request, || {}).await {
+        let reply = match self.client.call(request, None).await {
             Outcome::Answered { reply, .. } => reply,
             // The entry may come yet, and a release ends it with its lease.
             other => return Err(unknown(other.result().err().unwrap_or_else(given_up))),
@@ -507,14 +507,18 @@ impl Lock {
         if self.state().place.as_ref().is_some_and(is_meant) {
             self.forget_place();
         }
-        self.revoke(lease, || {}).await
+        self.revoke(lease, None).await
     }
 
     /// Ends `lease` and the keys that have it.
-    pub(super) async fn revoke(&self, lease: i64, written: impl FnOnce()) -> Result<(), Fault> {
+    pub(super) async fn revoke(
+        &self,
+        lease: i64,
+        unwritten: Option<Unwritten>,
+    ) -> Result<(), Fault> {
         match self
             .client
-            .call(LeaseRevokeRequest { id: lease }, written)
+            .call(LeaseRevokeRequest { id: lease }, unwritten)
             .await
         {
             Outcome::Refused(status) if status.is_no_lease() => Ok(()),

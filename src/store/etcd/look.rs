@@ -213,7 +213,7 @@ impl Lock {
         if self.client.ask(request).await?.succeeded {
             if lease != 0 {
                 // If this is lost, it ends by itself.
-                let _ = self.revoke(lease, || {}).await;
+                let _ = self.revoke(lease, None).await;
             }
             return Ok(None);
         }

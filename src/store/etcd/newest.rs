@@ -33,7 +33,7 @@ impl Lock {
         let alive = self.client.ask(LeaseKeepAliveRequest { id }).await?;
         if alive.ttl <= 0 {
             let ttl = seconds_up(KNOWN_FOR);
-            match self.client.call(LeaseGrantRequest { ttl, id }, || {}).await {
+            match self.client.call(LeaseGrantRequest { ttl, id }, None).await {
                 // Another waiter has made it meanwhile.
                 Outcome::Refused(status) if status.is_lease_known() => {}
                 made => drop(made.result()?),

@@ -47,7 +47,7 @@ impl Lock {
     /// Ends the lease of a token whose request is under way: what that still makes fails without
     /// it, or ends with it.
     pub(super) async fn cut_off(&self, token: Token, written: Unwritten) -> ReleaseReply {
-        match self.revoke(lease_of(token), || drop(written)).await {
+        match self.revoke(lease_of(token), Some(written)).await {
             Ok(()) => ReleaseReply::NotOurs(Revoked::Missing),
             Err(fault) => ReleaseReply::Failed(fault),
         }
@@ -106,7 +106,7 @@ impl Lock {
     /// lease ends by itself, a TTL later at most.
     fn end_own_lease(self: &Arc<Self>, lease: i64) {
         let (lock, unwritten) = (Arc::clone(self), self.writes.begin());
-        tokio::spawn(async move { lock.revoke(lease, || drop(unwritten)).await });
+        tokio::spawn(async move { lock.revoke(lease, Some(unwritten)).await });
     }
 
     /// Ends leases of days, which have no keys any more. rlock exits once they are answered, or its
@@ -115,7 +115,7 @@ impl Lock {
         for lease in over {
             let (lock, unanswered) = (Arc::clone(self), self.writes.begin());
             tokio::spawn(async move {
-                let _ = lock.revoke(lease, || {}).await;
+                let _ = lock.revoke(lease, None).await;
                 drop(unanswered);
             });
         }
@@ -138,7 +138,7 @@ impl Lock {
         let outcome = match left.await {
             Ok(left) => {
                 let ending = self.ending(place, left);
-                self.client.call(ending, || drop(written.take())).await
+                self.client.call(ending, written.take()).await
             }
             Err(outcome) => outcome,
         };
@@ -161,7 +161,7 @@ impl Lock {
             {
                 over.extend(made);
                 let plain = self.ending(place, vec![deletion(&place.key)]);
-                match self.client.call(plain, || drop(written.take())).await {
+                match self.client.call(plain, written.take()).await {
                     Outcome::Answered { reply, .. } if reply.succeeded => {
                         ReleaseReply::without(&status.fault())
                     }
@@ -232,7 +232,7 @@ impl Lock {
     ) -> Result<(i64, u64), Outcome<TxnResponse>> {
         let id = fastrand::i64(1..);
         let ttl = seconds_up(length);
-        match self.client.call(LeaseGrantRequest { ttl, id }, || {}).await {
+        match self.client.call(LeaseGrantRequest { ttl, id }, None).await {
             Outcome::Answered { reply, .. } => {
                 made.push(id);
                 let header = header(reply.header).map_err(Outcome::Failed)?;
