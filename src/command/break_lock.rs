@@ -207,16 +207,16 @@ impl<'a> BreakRequest<'a> {
         let (mut has_deleted, mut stopped, mut failed) = (false, Vec::new(), None);
         for (token, details) in targets.iter().filter_map(|target| target.holder()) {
             let done = if self.args.now || !details.kept {
-                let note = note(&census, token, details, &by);
+                let note = note(&census, token, details, &by).map(Box::new);
                 let done = self
-                    .delete(|_| Some(TakeAway::Delete(token, highest, note.as_ref())))
+                    .delete(|_| Some(TakeAway::Delete(token, highest, note.clone())))
                     .await;
                 done.map(|()| has_deleted = true)
             } else {
                 let tombstone = details.tombstone(token, by.clone());
                 // One tombstone is enough for the holder to stop its command.
                 let done = self
-                    .force(|_| Some(TakeAway::Tombstone(token, &tombstone)))
+                    .force(|_| Some(TakeAway::Tombstone(token, tombstone.clone())))
                     .await;
                 done.map(|_| stopped.push(token))
             };
@@ -316,10 +316,7 @@ impl<'a> BreakRequest<'a> {
     }
 
     /// Forces the lock at all nodes, as `how` says for each; an error if it was done at none.
-    async fn force<'f>(
-        &self,
-        how: impl Fn(usize) -> Option<TakeAway<'f>>,
-    ) -> Result<Faults, Failure> {
+    async fn force(&self, how: impl Fn(usize) -> Option<TakeAway>) -> Result<Faults, Failure> {
         let count = outside::take_away(&self.nodes, self.reach.limit, how).await;
         if count.done > 0 {
             Ok(count.faults)
@@ -331,7 +328,7 @@ impl<'a> BreakRequest<'a> {
     }
 
     /// The same, and an error if the nodes that were not reached may still be a majority.
-    async fn delete<'f>(&self, how: impl Fn(usize) -> Option<TakeAway<'f>>) -> Result<(), Failure> {
+    async fn delete(&self, how: impl Fn(usize) -> Option<TakeAway>) -> Result<(), Failure> {
         let faults = self.force(how).await?;
         let quorum = self.nodes.quorum();
         if faults.len() >= quorum.needed() {
@@ -362,7 +359,7 @@ impl<'a> BreakRequest<'a> {
             self.looks.of_nodes[node]
                 .as_ref()?
                 .foreign
-                .as_ref()
+                .clone()
                 .filter(|_| census.agrees_with_leading(node) == Some(true))
         };
         self.delete(|node| seen(node).map(TakeAway::DeleteForeign))

@@ -126,10 +126,10 @@ pub async fn release(nodes: &Nodes, token: Token, note: Option<Note>, limit: Dur
 
 /// Takes the key from its holder at each node, as `how` says for it; `None`: that node is not
 /// asked.
-pub async fn take_away<'a>(
+pub async fn take_away(
     nodes: &Nodes,
     limit: Duration,
-    how: impl Fn(usize) -> Option<TakeAway<'a>>,
+    how: impl Fn(usize) -> Option<TakeAway>,
 ) -> Count {
     let request = |node, there: &dyn Node| how(node).map(|how| there.take_away(how));
     count(nodes, limit, request, |_, answer| Ok(answer?.is_none())).await

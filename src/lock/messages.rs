@@ -283,16 +283,16 @@ impl Look {
 }
 
 /// A way to take a key from its holder, and from no later one.
-#[derive(Clone, Copy, Debug)]
-pub enum TakeAway<'a> {
+#[derive(Clone, Debug)]
+pub enum TakeAway {
     /// A tombstone takes the lock's place and keeps the key's TTL. The holder stops its command and
     /// deletes it.
-    Tombstone(Token, &'a str),
+    Tombstone(Token, String),
     /// The lock, or its tombstone, is deleted, and the record says so. The fence counter passes the
     /// number, so that the holder cannot set it again.
-    Delete(Token, u64, Option<&'a Note>),
+    Delete(Token, u64, Option<Box<Note>>),
     /// A value that is not rlock's is deleted, if it is still this one.
-    DeleteForeign(&'a ForeignValue),
+    DeleteForeign(ForeignValue),
     /// The success in the record is deleted, if it is still this token's.
     Forget(Token),
 }

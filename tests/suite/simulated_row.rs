@@ -333,18 +333,18 @@ impl Subject {
                     reason: random.bool().then(|| "why not".to_owned()),
                 };
                 let tombstone = claim.details.tombstone(token, by);
-                let how = TakeAway::Tombstone(token, &tombstone);
+                let how = TakeAway::Tombstone(token, tombstone);
                 self.node.take_away(how).await.unwrap();
             }
             11 => {
                 let note = Note::of(run, fence, token);
-                let note = random.bool().then_some(&note);
+                let note = random.bool().then(|| Box::new(note));
                 let how = TakeAway::Delete(token, fence.get(), note);
                 self.node.take_away(how).await.unwrap();
             }
             12 => {
                 let foreign = ForeignValue(vec![b"web'2".to_vec()]);
-                let how = TakeAway::DeleteForeign(&foreign);
+                let how = TakeAway::DeleteForeign(foreign);
                 self.node.take_away(how).await.unwrap();
                 self.node.take_away(TakeAway::Forget(token)).await.unwrap();
             }

@@ -60,8 +60,12 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
             let tombstone =
                 details.tombstone(token, format!("user@host{}", client.host).as_str().into());
             kernel::with(|kernel| kernel.witness.breaks(token));
-            let how = TakeAway::Tombstone(token, &tombstone);
-            if outside::take_away(nodes, limit, |_| Some(how)).await.done > 0 {
+            let how = TakeAway::Tombstone(token, tombstone);
+            if outside::take_away(nodes, limit, |_| Some(how.clone()))
+                .await
+                .done
+                > 0
+            {
                 tokens.push(token);
             }
         } else {
@@ -72,7 +76,7 @@ pub async fn break_lock(client: Client, answer: Duration, now: bool) -> Outcome 
                     .takes_away(token, now + client.settings.schedule.ttl(), now);
             });
             let how = TakeAway::Delete(token, highest.map_or(0, Fence::get), None);
-            let count = outside::take_away(nodes, limit, |_| Some(how)).await;
+            let count = outside::take_away(nodes, limit, |_| Some(how.clone())).await;
             // At a minority it is not deleted, and the shipped `break` says so.
             if count.is_majority(nodes.quorum()) != Some(true) {
                 kernel::with(|kernel| kernel.witness.spares(token));

@@ -14,7 +14,7 @@ use super::rpc::{
 use crate::clock;
 use crate::lock::last::Entry as LastEntry;
 use crate::lock::lease::Revoked;
-use crate::lock::messages::{ForeignValue, Observation};
+use crate::lock::messages::Observation;
 use crate::lock::mode::Mode;
 use crate::lock::token::Token;
 use crate::store::{Fault, FaultKind, Look, TakeAway};
@@ -24,26 +24,6 @@ const MOST_HOLDERS: usize = 100;
 
 /// Number of values that are read at once.
 const AT_ONCE: usize = 8;
-
-/// [`TakeAway`], with what it names.
-pub(super) enum Removal {
-    Tombstone(Token, String),
-    Delete(Token),
-    Foreign(ForeignValue),
-    Forget(Token),
-}
-
-impl Removal {
-    pub(super) fn of(how: TakeAway) -> Self {
-        match how {
-            TakeAway::Tombstone(token, value) => Self::Tombstone(token, value.to_owned()),
-            // The record has successes only, and no run that was broken is one.
-            TakeAway::Delete(token, ..) => Self::Delete(token),
-            TakeAway::DeleteForeign(seen) => Self::Foreign(seen.clone()),
-            TakeAway::Forget(token) => Self::Forget(token),
-        }
-    }
-}
 
 impl Lock {
     /// Returns the holders, the first waiters and the last success.
@@ -165,16 +145,16 @@ impl Lock {
     }
 
     /// Takes away what is named, and nothing else. `None` if it was done.
-    pub(super) async fn take_away(&self, how: Removal) -> Result<Option<Revoked>, Fault> {
+    pub(super) async fn take_away(&self, how: TakeAway) -> Result<Option<Revoked>, Fault> {
         // With the lease of what is deleted, which has no other key.
         let (key, revision, change, lease) = match how {
-            Removal::Foreign(seen) => {
+            TakeAway::DeleteForeign(seen) => {
                 let Some((created, key)) = read_foreign(&seen) else {
                     return Ok(Some(Revoked::TakenOver));
                 };
                 (key.to_vec(), CompareTo::Create(created), deletion(key), 0)
             }
-            Removal::Forget(token) => {
+            TakeAway::Forget(token) => {
                 let key = self.names.mark();
                 let found = self.client.ask(single(&key)).await?.kvs;
                 let Some(kv) = found.first() else {
@@ -186,12 +166,13 @@ impl Lock {
                 let delete = deletion(&key);
                 (key, CompareTo::Mod(kv.mod_revision), delete, kv.lease)
             }
-            Removal::Tombstone(token, _) | Removal::Delete(token) => {
+            // The record has successes only, and no run that was broken is one.
+            TakeAway::Tombstone(token, _) | TakeAway::Delete(token, ..) => {
                 let Some(kv) = self.entry_of(token).await? else {
                     return Ok(Some(self.absence().await?));
                 };
                 let (change, lease) = match how {
-                    Removal::Tombstone(_, value) => {
+                    TakeAway::Tombstone(_, value) => {
                         let put = PutRequest {
                             key: kv.key.clone(),
                             value: value.into_bytes(),

@@ -210,8 +210,8 @@ impl Node for EtcdNode {
     }
 
     fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
-        let (lock, removal) = (Arc::clone(&self.lock), look::Removal::of(how));
-        started(async move { lock.take_away(removal).await }, Err)
+        let lock = Arc::clone(&self.lock);
+        started(async move { lock.take_away(how).await }, Err)
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {

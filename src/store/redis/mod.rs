@@ -359,18 +359,19 @@ impl Node for RedisNode {
                 let mut command = on_keys("break", &self.names, WITH_MEMBERS);
                 command
                     .arg(token.to_string())
-                    .arg(tombstone)
+                    .arg(&tombstone)
                     .arg(self.names.wake_channel(token.as_uuid()));
                 command
             }
             TakeAway::Delete(token, fence, note) => {
-                let mut command = on_lock("delete", &self.names, note.map(|_| Derived::Last));
+                let mut command =
+                    on_lock("delete", &self.names, note.as_ref().map(|_| Derived::Last));
                 command
                     .arg(token.to_string())
                     .arg(fence)
                     .arg(millis(FENCE_LIFE));
                 command.arg(self.names.wake_channel(token.as_uuid()));
-                call::add_note(&mut command, note);
+                call::add_note(&mut command, note.as_deref());
                 command
             }
             TakeAway::DeleteForeign(seen) => {

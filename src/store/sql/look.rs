@@ -10,46 +10,14 @@ use super::row::{RecordKind, Row, State, dead, entry};
 use super::session::{Reply, strange};
 use crate::clock;
 use crate::lock::key::Key;
-use crate::lock::last::{Note, Record};
+use crate::lock::last::Record;
 use crate::lock::lease::Revoked;
 use crate::lock::messages::Observation;
 use crate::lock::occupant::Occupant;
-use crate::lock::token::Token;
 use crate::store::{Fault, Page, Pages, TakeAway};
 
 /// Number of names in a page.
 const PAGE: usize = 2000;
-
-/// [`TakeAway`], with what it names.
-pub(super) enum Removal {
-    /// The token, and the text of its tombstone.
-    Tombstone(Token, String),
-    Delete(Token, u64, Option<Box<Note>>),
-    /// The text of the row.
-    Foreign(String),
-    Forget(Token),
-}
-
-impl Removal {
-    pub(super) fn of(how: TakeAway) -> Self {
-        match how {
-            TakeAway::Tombstone(token, value) => {
-                let told = Occupant::read(value.as_bytes(), None);
-                let told = told.as_ref().and_then(Occupant::holder);
-                let details = told.map(|(_, details)| details.clone());
-                Self::Tombstone(token, dead(token, &details.unwrap_or_default()))
-            }
-            TakeAway::Delete(token, fence, note) => {
-                Self::Delete(token, fence, note.cloned().map(Box::new))
-            }
-            TakeAway::DeleteForeign(seen) => {
-                let text = seen.0.first().map(Vec::as_slice).unwrap_or_default();
-                Self::Foreign(String::from_utf8_lossy(text).into_owned())
-            }
-            TakeAway::Forget(token) => Self::Forget(token),
-        }
-    }
-}
 
 impl Lock {
     /// Returns the holder, and the record.
@@ -78,19 +46,27 @@ impl Lock {
     }
 
     /// Takes the lock from its holder, or forgets a success.
-    pub(super) async fn take_away(&self, how: Removal) -> Result<Option<Revoked>, Fault> {
+    pub(super) async fn take_away(&self, how: &TakeAway) -> Result<Option<Revoked>, Fault> {
         let table = &self.pool.table;
-        let (message, token) = match &how {
-            Removal::Tombstone(token, value) => {
-                (table.entomb(&self.key, *token, value), Some(*token))
+        let (message, token) = match how {
+            TakeAway::Tombstone(token, value) => {
+                let told = Occupant::read(value.as_bytes(), None);
+                let told = told.as_ref().and_then(Occupant::holder);
+                let details = told.map(|(_, details)| details.clone());
+                let value = dead(*token, &details.unwrap_or_default());
+                (table.entomb(&self.key, *token, &value), Some(*token))
             }
-            Removal::Delete(token, fence, note) => {
+            TakeAway::Delete(token, fence, note) => {
                 let record = note.as_ref().and_then(|note| self.record_of_break(note));
                 let delete = table.delete(&self.key, *token, *fence, record.as_ref());
                 (delete, Some(*token))
             }
-            Removal::Foreign(seen) => (table.delete_foreign(&self.key, seen), None),
-            Removal::Forget(token) => (table.forget(&self.key, *token), None),
+            TakeAway::DeleteForeign(seen) => {
+                let text = seen.0.first().map(Vec::as_slice).unwrap_or_default();
+                let text = String::from_utf8_lossy(text);
+                (table.delete_foreign(&self.key, &text), None)
+            }
+            TakeAway::Forget(token) => (table.forget(&self.key, *token), None),
         };
         let reply = self.pool.ask(&message).await?;
         let first = reply.0.first().ok_or_else(strange)?;
@@ -99,8 +75,8 @@ impl Lock {
         }
         let row = seen(&reply, message.shows)?.row;
         Ok(match (how, token) {
-            (Removal::Forget(_), _) => Some(Revoked::Missing),
-            (Removal::Tombstone(..), Some(token))
+            (TakeAway::Forget(_), _) => Some(Revoked::Missing),
+            (TakeAway::Tombstone(..), Some(token))
                 if row
                     .as_ref()
                     .is_some_and(|row| row.is(State::Dead, token) && row.left.is_some()) =>

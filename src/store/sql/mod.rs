@@ -32,7 +32,6 @@ use std::time::Duration;
 use self::address::SqlAddress;
 pub use self::dialect::Product;
 use self::lock::Lock;
-use self::look::Removal;
 use self::pool::Pool;
 use self::row::RecordKind;
 use self::session::{SqlAccess, dial};
@@ -197,8 +196,8 @@ impl Node for SqlNode {
     }
 
     fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
-        let (lock, removal) = (Arc::clone(&self.lock), Removal::of(how));
-        started(async move { lock.take_away(removal).await }, Err)
+        let lock = Arc::clone(&self.lock);
+        started(async move { lock.take_away(&how).await }, Err)
     }
 
     fn release(&self, release: &Release) -> Pending<ReleaseReply> {

@@ -243,7 +243,6 @@ impl Node for ZooKeeperNode {
     }
 
     fn take_away(&self, how: TakeAway) -> Pending<Result<Option<Revoked>, Fault>> {
-        let how = visit::Taking::of(how);
         let unwritten = self.shared.writes.begin();
         self.visit(move |ensemble, path| {
             Box::pin(async move {

@@ -262,33 +262,13 @@ fn foreign(party: &Party, stat: Stat) -> ForeignValue {
     ForeignValue(words)
 }
 
-/// A change of another client's entries.
-pub(super) enum Taking {
-    Tombstone(Token, String),
-    Delete(Token),
-    Foreign(ForeignValue),
-    Forget(Token),
-}
-
-impl Taking {
-    pub(super) fn of(how: TakeAway) -> Self {
-        match how {
-            TakeAway::Tombstone(token, tombstone) => Self::Tombstone(token, tombstone.to_owned()),
-            // The record has successes only, and no run that was broken is one.
-            TakeAway::Delete(token, ..) => Self::Delete(token),
-            TakeAway::DeleteForeign(seen) => Self::Foreign(seen.clone()),
-            TakeAway::Forget(token) => Self::Forget(token),
-        }
-    }
-}
-
 /// Takes the lock from its holder. `None` if it was done, or how it was not that holder's.
 pub(super) async fn take_away(
     ensemble: &Ensemble,
     path: &LockPath,
-    how: &Taking,
+    how: &TakeAway,
 ) -> Result<Option<Revoked>, Fault> {
-    if let Taking::Forget(token) = how {
+    if let TakeAway::Forget(token) = how {
         let mark = path.mark();
         let request = Request::Data(mark.to_owned(), false);
         let (mut visit, xids) = ensemble.visit(&[request]).await?;
@@ -298,19 +278,19 @@ pub(super) async fn take_away(
     let (mut visit, view) = begin(ensemble, path).await?;
     let holders = view.holders();
     let is_meant = |party: &&Party| match how {
-        Taking::Tombstone(token, _) | Taking::Delete(token) => party.token == Some(*token),
-        Taking::Foreign(seen) => {
+        TakeAway::Tombstone(token, _) | TakeAway::Delete(token, ..) => party.token == Some(*token),
+        TakeAway::DeleteForeign(seen) => {
             let names = seen.0.iter().skip(1).map(Vec::as_slice);
             party.entries.iter().map(String::as_bytes).eq(names)
         }
-        Taking::Forget(_) => false,
+        TakeAway::Forget(_) => false,
     };
     let Some(party) = holders.into_iter().find(is_meant) else {
         visit.end().await;
         return Ok(Some(standing(&view)));
     };
     let changes = match how {
-        Taking::Tombstone(_, tombstone) => {
+        TakeAway::Tombstone(_, tombstone) => {
             let first = path.child(party.first());
             vec![Operation::Set(
                 first,
@@ -318,8 +298,9 @@ pub(super) async fn take_away(
                 ANY_VERSION,
             )]
         }
-        Taking::Delete(_) | Taking::Forget(_) => path.deletions(&view.entries(party)),
-        Taking::Foreign(seen) => {
+        // The record has successes only, and no run that was broken is one.
+        TakeAway::Delete(..) | TakeAway::Forget(_) => path.deletions(&view.entries(party)),
+        TakeAway::DeleteForeign(seen) => {
             let told = read_all(&mut visit.0, path, &[party.first()])
                 .await?
                 .remove(0);

@@ -153,7 +153,7 @@ async fn conversation(store: &dyn Store, claim: Claim, most: Duration) {
     }
     let other = Token::fresh();
     for how in [
-        TakeAway::Tombstone(other, "x"),
+        TakeAway::Tombstone(other, "x".to_owned()),
         TakeAway::Delete(token, 1, None),
     ] {
         if let Some(Err(fault)) = in_time(most, node.take_away(how)).await {

@@ -480,7 +480,7 @@ fn a_member_that_was_broken_at_another_slot_is_told() {
         let member = slot(1);
         let (fence, _) = grant(&node, &member).await;
         let tombstone = member.details.tombstone(member.token, "root@ops".into());
-        let broken = node.take_away(TakeAway::Tombstone(member.token, &tombstone));
+        let broken = node.take_away(TakeAway::Tombstone(member.token, tombstone.clone()));
         assert!(broken.await.is_ok());
         for index in [1, 2] {
             let kept = node.keep(&told(&member, fence, index, None)).await;

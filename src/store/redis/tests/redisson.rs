@@ -156,7 +156,7 @@ fn a_tombstone_stays_in_the_hash_until_the_holder_deletes_it() {
         let fence = grant(&node, &ours).await;
         let tombstone = ours.details.tombstone(ours.token, "me".into());
         let broken = node
-            .take_away(TakeAway::Tombstone(ours.token, &tombstone))
+            .take_away(TakeAway::Tombstone(ours.token, tombstone.clone()))
             .await;
         assert_eq!(broken.unwrap(), None);
         assert_eq!(field(&host, "rlock"), Some(tombstone));

@@ -150,7 +150,7 @@ fn requests_of_the_run_that_come_late_change_no_parked_lock() {
                 "{mode}"
             );
             let tombstone = claim.details.tombstone(claim.token, "me".into());
-            let how = TakeAway::Tombstone(claim.token, &tombstone);
+            let how = TakeAway::Tombstone(claim.token, tombstone.clone());
             assert_eq!(
                 node.take_away(how).await.unwrap(),
                 Some(Revoked::TakenOver),
@@ -266,7 +266,7 @@ fn a_tombstone_is_parked_after_a_loss_only() {
                 let node = host.node();
                 grant(&node, &claim).await;
                 let tombstone = claim.details.tombstone(claim.token, "me".into());
-                node.take_away(TakeAway::Tombstone(claim.token, &tombstone))
+                node.take_away(TakeAway::Tombstone(claim.token, tombstone.clone()))
                     .await
                     .unwrap();
                 let reply = release(&node, &claim, parking(parks_tombstone)).await;
@@ -301,7 +301,7 @@ fn a_member_is_renewed_broken_and_parked_without_memory() {
                 assert!(matches!(renewed, Renewal::Renewed(..)), "{renewed:?}");
                 assert_eq!(host.get("job").unwrap().1, 30_000, "{mode}");
                 let tombstone = claim.details.tombstone(claim.token, "me".into());
-                let broken = node.take_away(TakeAway::Tombstone(claim.token, &tombstone));
+                let broken = node.take_away(TakeAway::Tombstone(claim.token, tombstone.clone()));
                 assert!(matches!(broken.await, Ok(None)), "{mode}");
                 let reply = release(&node, &claim, parking(true)).await;
                 assert!(matches!(reply, ReleaseReply::Released), "{mode}");
@@ -509,7 +509,7 @@ fn a_lock_that_is_deleted_by_force_is_recorded_as_broken() {
             fence,
             claim.token,
         );
-        let how = TakeAway::Delete(claim.token, fence.get(), Some(&broken));
+        let how = TakeAway::Delete(claim.token, fence.get(), Some(Box::new(broken.clone())));
         assert_eq!(node.take_away(how).await.unwrap(), None);
         let last = Record {
             run: Some(broken.entry),

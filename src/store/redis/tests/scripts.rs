@@ -123,11 +123,11 @@ fn a_token_that_is_not_the_holders_changes_nothing() {
         ));
         let tombstone = claim_of(2).details.tombstone(token(2), "me".into());
         for how in [
-            TakeAway::Tombstone(token(2), &tombstone),
+            TakeAway::Tombstone(token(2), tombstone.clone()),
             TakeAway::Delete(token(2), 0, None),
         ] {
             assert_eq!(
-                node.take_away(how).await.unwrap(),
+                node.take_away(how.clone()).await.unwrap(),
                 Some(Revoked::TakenOver),
                 "{how:?}"
             );
@@ -227,7 +227,7 @@ fn a_tombstone_keeps_the_place_until_its_holder_deletes_it() {
         pass(TTL / 2).await;
         let tombstone = claim_of(1).details.tombstone(token(1), "me".into());
         let broken = node
-            .take_away(TakeAway::Tombstone(token(1), &tombstone))
+            .take_away(TakeAway::Tombstone(token(1), tombstone.clone()))
             .await;
         assert_eq!(broken.unwrap(), None);
         let (value, left) = host.get("job").unwrap();

@@ -163,7 +163,7 @@ fn a_tombstone_is_told_by_a_renewal_and_deleted_by_a_release_without_the_script(
             let node = host.node();
             let fence = grant(&node, &claim).await;
             let tombstone = claim.details.tombstone(claim.token, "me".into());
-            node.take_away(TakeAway::Tombstone(claim.token, &tombstone))
+            node.take_away(TakeAway::Tombstone(claim.token, tombstone.clone()))
                 .await
                 .unwrap();
             host.by_hand(&["SCRIPT", "FLUSH"]);

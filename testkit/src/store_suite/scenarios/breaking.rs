@@ -47,7 +47,11 @@ pub async fn a_lock_that_is_deleted_passes_on_and_its_holder_is_told(place: &Pla
     let fence = holder.takes().await;
     let delete = TakeAway::Delete(holder.token(), fence.get(), None);
     assert_eq!(
-        breaker.node.take_away(delete).await.expect("an answer"),
+        breaker
+            .node
+            .take_away(delete.clone())
+            .await
+            .expect("an answer"),
         None
     );
     let renewal = holder.renews().await;
@@ -91,7 +95,7 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
     client.takes().await;
     let deleted = client
         .node
-        .take_away(TakeAway::DeleteForeign(&seen))
+        .take_away(TakeAway::DeleteForeign(seen.clone()))
         .await
         .expect("an answer");
     assert_eq!(deleted, Some(Revoked::TakenOver));
@@ -101,7 +105,7 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
     assert_eq!(
         client
             .node
-            .take_away(TakeAway::DeleteForeign(&seen))
+            .take_away(TakeAway::DeleteForeign(seen.clone()))
             .await
             .expect("an answer"),
         None
@@ -112,6 +116,6 @@ pub async fn a_foreign_value_is_deleted_while_it_is_the_one_that_was_seen(place:
 /// Puts a tombstone in the place of the lock of `holder`.
 async fn breaks(breaker: &Client, holder: &Client) -> Option<Revoked> {
     let tombstone = holder.claim.details.tombstone(holder.token(), "ops".into());
-    let how = TakeAway::Tombstone(holder.token(), &tombstone);
+    let how = TakeAway::Tombstone(holder.token(), tombstone);
     breaker.node.take_away(how).await.expect("an answer")
 }

@@ -103,7 +103,7 @@ pub async fn a_lock_that_is_taken_away_is_recorded_as_broken(place: &Place<'_>) 
         fence,
         holder.token(),
     );
-    let delete = TakeAway::Delete(holder.token(), fence.get(), Some(&note));
+    let delete = TakeAway::Delete(holder.token(), fence.get(), Some(Box::new(note)));
     assert_eq!(
         holder.node.take_away(delete).await.expect("an answer"),
         None
