@@ -65,8 +65,9 @@ if OP == 'take' then
     local hint = ARGV[10] == '1' and micros or tonumber(ARGV[4])
     local fence = math.max((tonumber(call('GET', KEYS[2]) or 0) or 0) + 1, hint)
     if fence >= 2^52 then return end
-    call('SET', KEYS[2], string.format('%.0f', fence), 'PX', ARGV[5])
-    return string.format('%.0f', fence)
+    local text = string.format('%.0f', fence)
+    call('SET', KEYS[2], text, 'PX', ARGV[5])
+    return text
   end
 
   local is_free = ARGV[7] == '' and ARGV[13] == 'x' and ARGV[17] == '' and not young and not replica and call('TYPE', KEY).ok == 'none'
