@@ -11,8 +11,8 @@ use super::lock::{Lock, Place, entries, given_up, revoked, seconds_up};
 use super::look::mark_of;
 use super::names::{first_of, lease_of};
 use super::rpc::{
-    CompareTo, LeaseGrantRequest, PutRequest, RangeRequest, Request, RequestOp, TxnRequest,
-    TxnResponse, compare, deletion, header, kvs, op, range, single,
+    CompareTo, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, Request,
+    RequestOp, TxnRequest, TxnResponse, compare, deletion, header, kvs, op, range, single,
 };
 use crate::lock::last::Note;
 use crate::lock::lease::Revoked;
@@ -232,7 +232,14 @@ impl Lock {
     ) -> Result<(i64, u64), Outcome<TxnResponse>> {
         let id = fastrand::i64(1..);
         let ttl = seconds_up(length);
-        match self.client.call(LeaseGrantRequest { ttl, id }, None).await {
+        let lease = match self.client.call(LeaseGrantRequest { ttl, id }, None).await {
+            // An earlier try has made it.
+            Outcome::Refused(status) if status.is_lease_known() => {
+                self.client.call(LeaseKeepAliveRequest { id }, None).await
+            }
+            lease => lease,
+        };
+        match lease {
             Outcome::Answered { reply, .. } => {
                 made.push(id);
                 let header = header(reply.header).map_err(Outcome::Failed)?;

@@ -509,6 +509,35 @@ fn a_release_from_outside_finds_the_entry_whatever_its_kind() {
     });
 }
 
+/// Returns a release that writes a success.
+fn of_success(claim: &Claim) -> Release {
+    let fence = Fence::new(OURS.unsigned_abs()).unwrap();
+    let note = Note {
+        success: Some(Duration::from_secs(3600)),
+        ..Note::of(Run::default(), fence, claim.token)
+    };
+    Release {
+        note: Some(note),
+        ..claim.release(QueueAction::None)
+    }
+}
+
+/// The request for it may have been carried out though its answer was lost.
+#[test]
+fn a_success_is_written_though_its_lease_is_known_already() {
+    with("etcd://a", |node, member| async move {
+        let claim = claim(false);
+        taken(&*node, &member, &claim).await;
+        let known = Said::Refusal("9", "etcdserver: lease already exists");
+        let gone = txn(origin(1, 1, OURS + 1), true, &[]);
+        member.says([known, lease(TTL), gone, done()]);
+        let released = node.release(&of_success(&claim)).await;
+        assert!(matches!(released, ReleaseReply::Released), "{released:?}");
+        let (heard, _) = member.heard();
+        assert_eq!(heard[2..5], ["LeaseGrant", "LeaseKeepAlive", "Txn"]);
+    });
+}
+
 #[test]
 fn rlock_waits_until_a_lease_of_days_without_a_key_is_ended() {
     with("etcd://a", |node, member| async move {
@@ -520,16 +549,7 @@ fn rlock_waits_until_a_lease_of_days_without_a_key_is_ended() {
         }];
         let gone = txn(origin(1, 1, OURS + 1), true, &[replaced]);
         member.says([lease(TTL), gone, done(), done()]);
-        let fence = Fence::new(OURS.unsigned_abs()).unwrap();
-        let note = Note {
-            success: Some(Duration::from_secs(3600)),
-            ..Note::of(Run::default(), fence, claim.token)
-        };
-        let release = Release {
-            note: Some(note),
-            ..claim.release(QueueAction::None)
-        };
-        let released = node.release(&release).await;
+        let released = node.release(&of_success(&claim)).await;
         assert!(matches!(released, ReleaseReply::Released), "{released:?}");
         assert!(node.settled(LIMIT).await);
         let answered = clock::now();
