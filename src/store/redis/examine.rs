@@ -19,14 +19,6 @@ use crate::text::table::Column;
 /// Oldest major version of Redis that rlock supports.
 const OLDEST: u64 = 6;
 
-/// First patch of each minor version in which no script can run code on the server: CVE-2025-49844,
-/// CVE-2024-46981 and earlier ones are closed, by the release notes of these versions. Minor
-/// versions between them got no patch. Later ones need none. CVE-2026-23631 is left out: it takes a
-/// replica that can be written to, and a replica grants no lock. So is CVE-2025-67733, whose forged
-/// replies reach no other connection.
-const REDIS_PATCHES: [[u64; 3]; 5] = [[6, 2, 20], [7, 2, 11], [7, 4, 6], [8, 0, 4], [8, 2, 2]];
-const VALKEY_PATCHES: [[u64; 3]; 4] = [[7, 2, 11], [8, 0, 6], [8, 1, 4], [9, 0, 0]];
-
 /// Time from the moment at which sentinels take a server for dead to that at which they name
 /// another one, measured with a server that hangs.
 const SWITCHING: Duration = Duration::from_millis(1900);
@@ -80,7 +72,6 @@ impl Examined<'_> {
             self.has_silent_sentinels(),
             self.has_unlisted_sentinels(),
             self.is_away_for_long(),
-            self.runs_code(),
         ];
         let [theirs, ours] = self.probe.days_left;
         let ends = [
@@ -168,31 +159,6 @@ impl Examined<'_> {
         self.probe
             .is_open
             .then(|| Finding::new(Weight::Warn, what, remedy))
-    }
-
-    /// Tells of a version whose Lua has holes. Distributions close them without a new version, so
-    /// this is no warning.
-    fn runs_code(&self) -> Option<Finding> {
-        let version = self
-            .field("valkey_version")
-            .or(self.field("redis_version"))?;
-        let mut numbers = version.split('.').map_while(|number| number.parse().ok());
-        let numbers = [numbers.next()?, numbers.next()?, numbers.next()?];
-        let patches = match self.field("valkey_version") {
-            Some(_) => &VALKEY_PATCHES[..],
-            None => &REDIS_PATCHES,
-        };
-        let minor = |version: &[u64; 3]| [version[0], version[1]];
-        let mut of_minor = patches
-            .iter()
-            .filter(|patch| minor(patch) == minor(&numbers));
-        let is_later = patches.iter().all(|patch| minor(patch) < minor(&numbers));
-        let is_safe = is_later || of_minor.any(|patch| *patch <= numbers);
-        let what = format!(
-            "in version {version}, unless its distribution has mended it, a script can run code on the server (CVE-2025-49844): each user with +eval could"
-        );
-        let remedy = "see the distribution's advisories, or upgrade it";
-        (!is_safe).then(|| Finding::new(Weight::Note, what, remedy))
     }
 
     fn is_a_replica(&self) -> Option<Finding> {
@@ -519,45 +485,6 @@ mod tests {
         assert_eq!(weights(&forgetful, 3, RestartGuard::Auto), [Weight::Note]);
         assert_eq!(weights(&forgetful, 3, RestartGuard::Off), [Weight::Warn]);
         assert_eq!(weights(&forgetful, 1, guard), [Weight::Warn]);
-    }
-
-    #[test]
-    fn a_version_whose_scripts_run_code_is_told() {
-        let notes = |name, version| weights(&probe(&[(name, version)]), 1, RestartGuard::Off);
-        for unsafe_one in [
-            "6.0.20", "6.2.19", "7.0.15", "7.2.10", "7.4.5", "8.0.3", "8.2.1",
-        ] {
-            assert_eq!(
-                notes("redis_version", unsafe_one),
-                [Weight::Note],
-                "{unsafe_one}"
-            );
-        }
-        for safe in [
-            "6.2.20",
-            "7.2.12",
-            "7.4.6",
-            "8.0.4",
-            "8.2.2",
-            "8.4.0",
-            "9.0.0",
-            "255.255.255",
-        ] {
-            assert_eq!(notes("redis_version", safe), [], "{safe}");
-        }
-        for unsafe_one in ["7.2.10", "8.0.5", "8.1.3"] {
-            assert_eq!(
-                notes("valkey_version", unsafe_one),
-                [Weight::Note],
-                "{unsafe_one}"
-            );
-        }
-        for safe in ["7.2.11", "8.0.6", "8.1.4", "9.0.0", "9.1.0"] {
-            assert_eq!(notes("valkey_version", safe), [], "{safe}");
-        }
-        for unknown in ["", "7", "x.y.z"] {
-            assert_eq!(notes("redis_version", unknown), [], "{unknown}");
-        }
     }
 
     #[test]
