@@ -248,8 +248,7 @@ impl Keeper {
             // Its requests may be carried out yet: the end of the session is behind them.
             self.closing.extend(open.map(Closing::of));
         }
-        let surplus = self.closing.len().saturating_sub(MOST_CLOSING);
-        self.closing.drain(..surplus);
+        leave_oldest(&mut self.closing);
         interrupted
     }
 
@@ -550,6 +549,12 @@ pub(super) async fn list(
     listed(wire, &xids).await?.map_err(refused)
 }
 
+/// Leaves the sessions whose ends are not awaited any more: all but the newest ones.
+fn leave_oldest<T>(closing: &mut Vec<T>) {
+    let surplus = closing.len().saturating_sub(MOST_CLOSING);
+    closing.drain(..surplus);
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -603,5 +608,14 @@ pub(super) mod tests {
         assert_eq!(next.due(late, limit), late + PAUSE);
         let other = place(proved, Stage::Waits);
         assert_eq!(other.due(late, limit), late + TTL / 3);
+    }
+
+    #[test]
+    fn the_ends_of_the_newest_sessions_are_awaited() {
+        let mut closing: Vec<usize> = (0..MOST_CLOSING + 2).collect();
+        leave_oldest(&mut closing);
+        assert!(closing.iter().copied().eq(2..MOST_CLOSING + 2));
+        leave_oldest(&mut closing);
+        assert_eq!(closing.len(), MOST_CLOSING);
     }
 }
