@@ -80,6 +80,13 @@ impl Fault {
             .with_remedy("see whether it hangs, the network, and the port")
     }
 
+    /// A release found the lock gone. An earlier one, whose answer was lost, may have given it back, and
+    /// another client may have taken it since.
+    pub fn unheard() -> Self {
+        let why = "the answer to the release was lost, and the lock is gone";
+        Self::new(FaultKind::Unknown, why)
+    }
+
     /// The same fault, with what to do.
     #[must_use]
     pub fn with_remedy(self, remedy: &'static str) -> Self {

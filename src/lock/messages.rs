@@ -419,8 +419,7 @@ impl ReleaseReply {
 
     /// A release found the lock gone, and an earlier one had no answer.
     pub fn unheard() -> Self {
-        let why = "the answer to the release was lost, and the lock is gone";
-        Self::Gone(Fault::new(FaultKind::Unknown, why))
+        Self::Gone(Fault::unheard())
     }
 }
 

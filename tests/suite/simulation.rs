@@ -14,8 +14,12 @@ use simulation::world::{Report, play, play_caught};
 const SEEDS: u64 = 8;
 
 fn played(kind: Kind) -> Tally {
+    played_with(kind, SEEDS)
+}
+
+fn played_with(kind: Kind, seeds: u64) -> Tally {
     let mut tally = Tally::default();
-    for seed in 0..SEEDS {
+    for seed in 0..seeds {
         let report = play_caught(&Scenario::new(kind, seed), Story::default());
         assert_eq!(
             report.violation,
@@ -231,9 +235,11 @@ fn clocks_of_zookeeper_that_are_faster_than_the_drift_are_noticed() {
 
 #[test]
 fn a_database_whose_primary_fails_or_is_replaced_has_one_holder_at_a_time() {
-    let tally = played(Kind::Sql);
+    // A lock is lost in one of five worlds.
+    let seeds = SEEDS * 5;
+    let tally = played_with(Kind::Sql, seeds);
     assert!(
-        tally.grants > SEEDS * 3 && tally.lost > 0 && tally.switches > SEEDS / 2,
+        tally.grants > seeds * 3 && tally.lost > 0 && tally.switches > seeds / 2,
         "{tally:?}"
     );
     assert!(tally.parked > 0 && tally.lapses == 0, "{tally:?}");

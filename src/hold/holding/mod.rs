@@ -11,6 +11,12 @@
 //! that knows it is enough to skip the command, and a majority without one to run it.
 
 mod losing;
+/// Returns the nodes that may have done what they were asked, though no answer came.
+fn unknown(faults: &Faults) -> Vec<usize> {
+    let unknown = faults.only(|fault| fault.kind == FaultKind::Unknown);
+    unknown.iter().map(|there| there.node).collect()
+}
+
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -493,6 +499,8 @@ impl Holding {
         count: &mut ReleaseCount,
         mut hurried: watch::Receiver<bool>,
     ) {
+        // The nodes that may have given the lock back, though no answer came.
+        let mut unheard = unknown(&count.faults);
         while count.ours < self.nodes.quorum().needed() {
             let silent = count.faults.only(Fault::may_pass);
             let silent: Vec<usize> = silent.iter().map(|there| there.node).collect();
@@ -507,9 +515,21 @@ impl Holding {
                 () = self.alarm.reached(next) => {}
                 Ok(_) = hurried.wait_for(|hurried| *hurried) => return,
             }
+            // The alarm may be late.
+            if clock::now() >= self.deadline() {
+                return;
+            }
             let again = self.give_back(&silent, request).await;
             count.ours += again.ours;
-            count.revoked.extend(again.revoked);
+            for (node, how) in again.revoked {
+                if unheard.contains(&node) {
+                    let nodes = &self.nodes;
+                    nodes.add_fault(&mut count.gone, node, Fault::unheard());
+                } else {
+                    count.revoked.push((node, how));
+                }
+            }
+            unheard.extend(unknown(&again.faults));
             count.gone.extend(again.gone);
             count.faults = count.faults.only(|fault| !fault.may_pass());
             count.faults.extend(again.faults);

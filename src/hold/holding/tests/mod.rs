@@ -48,7 +48,7 @@ struct Fake {
     asked: Vec<Instant>,
 }
 
-#[derive(Clone, Copy, PartialEq, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 enum Mood {
     #[default]
     Well,

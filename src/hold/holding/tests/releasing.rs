@@ -47,7 +47,7 @@ fn no_release_is_repeated_after_the_lease() {
     for remains in remains() {
         virtual_time::run(async {
             let held = hold(3, |_| ()).await;
-            let deadline = held.holding.deadline();
+            let (deadline, pause) = (held.holding.deadline(), held.holding.schedule.retry());
             for node in [1, 2] {
                 held.fake(node).mood = Mood::Away;
             }
@@ -57,7 +57,46 @@ fn no_release_is_repeated_after_the_lease() {
                 "{released:?}"
             );
             let asked = held.fakes[1].borrow().asked.clone();
-            assert!(asked.len() > 10 && asked.last() < Some(&deadline));
+            assert!(asked.is_sorted_by(|one, next| *next <= *one + pause));
+            let last = *asked.last().unwrap();
+            assert!(last < deadline && last + pause >= deadline, "{asked:?}");
+        });
+    }
+}
+
+/// The first one may have been carried out though no answer came, and another client has taken the lock
+/// since. A node that was away has carried nothing out.
+#[test]
+fn a_release_that_comes_again_and_finds_the_lock_gone_tells_of_a_loss_only_after_an_answer() {
+    let cases = [
+        (Mood::Slow(TTL), false, false),
+        (Mood::Slow(TTL), true, false),
+        (Mood::Away, true, true),
+    ];
+    for (remains, (mood, is_taken, is_lost)) in remains()
+        .into_iter()
+        .flat_map(|it| cases.map(|case| (it.clone(), case)))
+    {
+        virtual_time::run(async {
+            let held = hold(1, |_| ()).await;
+            held.fake(0).mood = mood;
+            let fake = Rc::clone(&held.fakes[0]);
+            let (released, ()) = tokio::join!(held.holding.release(&remains), async {
+                let soon = held.begun + Duration::from_millis(1);
+                Alarm::new().unwrap().reached(soon).await;
+                let mut fake = fake.borrow_mut();
+                fake.mood = Mood::Well;
+                if is_taken {
+                    fake.key = Some((Token::fresh(), soon + TTL));
+                }
+            });
+            match released {
+                ReleaseOutcome::Unconfirmed(faults) if !is_lost => {
+                    assert_eq!(faults.of(0), Some(&Fault::unheard()));
+                }
+                ReleaseOutcome::NotOurs(Revoked::TakenOver) if is_lost => {}
+                released => panic!("{mood:?} {released:?}"),
+            }
         });
     }
 }
