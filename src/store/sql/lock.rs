@@ -469,6 +469,8 @@ impl Lock {
             Err(fault) if records.is_empty() || fault.kind == FaultKind::Unknown => {
                 return Err(fault);
             }
+            // The same release may write the success later.
+            Err(fault) if release.is_success() && fault.may_pass() => return Err(fault),
             Err(fault) => fault,
         };
         // Without what could not be written the lock is given back all the same.

@@ -21,6 +21,10 @@ use crate::lock::token::Token;
 /// begins later was written by hand.
 const LAST_YEAR: &str = "'2112-01-01'";
 
+/// The end of a lock that is taken away. A column with a time zone stores a time of day that spring
+/// leaves out as a later one, so that the present is no end.
+const PAST: &str = "'2000-01-01'";
+
 /// Number of statements of a release that stand before the one that shows the row, and give the lock
 /// back.
 pub(super) const GIVING_BACK: usize = 3;
@@ -221,8 +225,8 @@ impl Table {
     }
 
     /// Gives the lock back if it is the token's, and writes the records before. One statement parks
-    /// it, if it is to stay; the next frees it. A column with a time zone stores a time of day that
-    /// spring leaves out as a later one. So the last statement ends such a lock in the past.
+    /// it, if it is to stay; the next frees it. The last one ends a lock that is free [later](PAST) by
+    /// its column.
     pub(super) fn release(
         &self,
         key: &str,
@@ -247,7 +251,7 @@ impl Table {
         let free = self.changed(key, State::Free, self.dialect.now(), "", &ours);
         let written = |record: &RecordRow| self.recorded(key, record, &ours);
         let is_late = self.held(&[State::Free], token);
-        let end = format!("{} = '2000-01-01'", self.columns[1]);
+        let end = format!("{} = {PAST}", self.columns[1]);
         let mut statements: Vec<String> = records.iter().map(written).collect();
         statements.extend([
             park,
@@ -294,7 +298,7 @@ impl Table {
         );
         let ours = self.owned(&[State::Held, State::Dead, State::Parked], token);
         let ours = format!("{ours} AND {}", self.is_taken());
-        let delete = self.changed(key, State::Gone, dialect.now(), &passed, &ours);
+        let delete = self.changed(key, State::Gone, PAST, &passed, &ours);
         let mut statements = vec![delete, self.shown(&[key])];
         let gone = self.owned(&[State::Gone], token);
         statements.extend(record.map(|record| self.recorded(key, record, &gone)));
@@ -304,7 +308,7 @@ impl Table {
     /// Ends the lock of another client, if its row still says what was `seen`.
     pub(super) fn delete_foreign(&self, key: &str, seen: &str) -> Message {
         let [_, until, _, by] = self.columns();
-        let sets = format!("{until} = {}", self.dialect.now());
+        let sets = format!("{until} = {PAST}");
         let condition = format!(
             "{by} = {} AND {}",
             self.dialect.quoted(seen),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::sql::{Clock, HOLD, ShedLocked as _, job};
-use crate::support::{Database, MariaDb, eventually, rlock};
+use crate::support::{Database, MariaDb, eventually, rlock, rlock_words};
 
 #[test]
 fn a_clock_that_is_set_back_or_a_little_ahead_costs_no_command() {
@@ -87,11 +87,20 @@ fn a_time_of_day_that_spring_leaves_out_makes_a_lock_no_shorter() {
     drop(held.stdin.take());
     held.finish().code(0).silent();
     // What was to be its end is stored as 03:00.
-    job(&server)
-        .args(["-n"])
-        .sh("echo ran")
-        .code(0)
-        .printed(&["ran"]);
+    let runs = || {
+        let run = job(&server).args(["-n"]).sh("echo ran");
+        run.code(0).printed(&["ran"]);
+    };
+    runs();
+    let held = job(&server).hold("echo ready; sleep 60");
+    let broken = rlock_words(["break", "--yes", "--now", "job"]).node(&server.url());
+    broken.finish().code(0);
+    held.finish().code(79);
+    runs();
+    server.sql("UPDATE shedlock SET locked_by = 'host1', lock_until = '2030-01-01'");
+    let broken = rlock_words(["break", "--yes", "--foreign", "job"]).node(&server.url());
+    broken.finish().code(0);
+    runs();
 }
 
 /// Loads the zone of Berlin into the server.

@@ -629,6 +629,30 @@ fn a_release_that_comes_again_knows_a_lost_lock_by_its_age() {
     }
 }
 
+/// Another transaction may have locked the row.
+#[test]
+fn a_release_whose_success_may_be_written_later_gives_no_lock_back_without_it() {
+    let ours = claim(false);
+    for (code, told, requests) in [(1205, "Failed", 1), (1142, "Gone", 2)] {
+        with(async |node, server| {
+            taken(node, server, &ours).await;
+            let free = row("free", ours.token, 0);
+            server.says([Said::Error(&[], code), Said::Row(&[0, 1, 0], free)]);
+            let note = Note::of(Run::default(), Fence::new(BEGIN).unwrap(), ours.token);
+            let release = Release {
+                note: Some(Note {
+                    success: Some(TTL),
+                    ..note
+                }),
+                ..Release::of(ours.token)
+            };
+            let reply = format!("{:?}", node.release(&release).await);
+            assert!(reply.starts_with(told), "{code}: {reply}");
+            assert_eq!(server.heard().len(), requests, "{code}");
+        });
+    }
+}
+
 #[test]
 fn a_lock_that_is_gone_is_taken_again_unless_a_later_one_was_given() {
     let ours = claim(false);
