@@ -93,6 +93,25 @@ fn counted(content: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::local::LocalDir;
+
+    /// The process that has the counter locked may be stopped.
+    #[test]
+    fn while_the_counter_is_locked_the_clock_gives_the_fence_if_it_is_above_the_counter() {
+        let place = tempfile::tempdir().unwrap();
+        let chosen = LocalDir {
+            path: place.path().to_path_buf(),
+            is_shared: false,
+        };
+        let dir = Rc::new(Directory::open(Some(&chosen)).unwrap());
+        let counter = LockFile::open(&dir, NAME.to_owned(), MAKE).unwrap();
+        let counter = counter.unwrap();
+        assert!(counter.lock().unwrap());
+        for (count, is_given) in [("5\n", true), ("4000000000000000\n", false)] {
+            counter.write(count).unwrap();
+            assert_eq!(next(&dir).is_ok(), is_given, "{count}");
+        }
+    }
 
     #[test]
     fn a_counter_is_read_from_what_a_crash_may_leave_and_from_nothing_else() {

@@ -441,6 +441,8 @@ fn refused(dir: &Directory, name: &str, why: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
     use super::*;
@@ -504,6 +506,39 @@ mod tests {
         assert!(another.stands().unwrap() && !file.stands().unwrap());
         std::fs::remove_file(another.path()).unwrap();
         assert!(!another.stands().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_no_rlock_of_the_user_has_made_is_not_opened() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = directory(place.path());
+        let (path, other) = (opened(&dir).path(), place.path().join("other"));
+        let refusal = || {
+            let refused = LockFile::open(&dir, "job.lock".to_owned(), MAKE).err();
+            refused.map(|fault| fault.why).unwrap_or_default()
+        };
+        let set_mode = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode));
+        set_mode(0o622).unwrap();
+        assert!(refusal().contains("can be written to by other users"));
+        set_mode(0o600).unwrap();
+        std::fs::hard_link(&path, &other).unwrap();
+        assert!(refusal().contains("has 2 names"));
+        std::fs::remove_file(&path).unwrap();
+        symlink(&other, &path).unwrap();
+        assert!(refusal().contains(IRREGULAR));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(refusal(), "");
+    }
+
+    #[test]
+    fn a_file_that_was_moved_is_not_the_one_at_its_path() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = directory(place.path());
+        let file = opened(&dir);
+        std::fs::rename(file.path(), place.path().join("moved")).unwrap();
+        assert!(!file.stands().unwrap());
+        let another = opened(&dir);
+        assert!(another.stands().unwrap() && !file.stands().unwrap());
     }
 
     #[test]

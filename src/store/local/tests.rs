@@ -622,3 +622,19 @@ fn a_waiter_for_members_of_its_own_kind_closes_no_gate() {
         assert_eq!(word.await, Hint::Woken(Wake::Recheck));
     });
 }
+
+#[test]
+fn a_lock_whose_file_is_gone_is_not_taken_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, claim) = (node(dir.path()), claim(Mode::Exclusive));
+    let Vote::Granted { fence, .. } = try_once(&*node, &claim) else {
+        panic!("it is free")
+    };
+    for name in files(dir.path()) {
+        std::fs::remove_file(dir.path().join(name)).unwrap();
+    }
+    for keep in [claim.renewal(fence), claim.healing(fence, None)] {
+        let renewal = node.keep(&keep).now_or_never().unwrap();
+        assert!(matches!(renewal, Renewal::NotOurs(..)), "{renewal:?}");
+    }
+}
