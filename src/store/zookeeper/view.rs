@@ -170,6 +170,18 @@ impl View {
         self.in_mutex().chain(behind).collect()
     }
 
+    /// Returns the party that keeps `own` out: of several holders one that is among `outer`, and without
+    /// a holder the first waiter. `None` if `own` has come to be a holder, and none of `outer` is.
+    pub(super) fn keeps_out(&self, own: Token, outer: &[Token]) -> Option<&Party> {
+        let holders = self.holders();
+        let meant = holders.iter().copied().find(|party| party.is_of(outer));
+        if meant.is_none() && holders.iter().any(|party| party.is_of(&[own])) {
+            return None;
+        }
+        let first = meant.or(holders.first().copied());
+        first.or_else(|| self.waiting().first().copied())
+    }
+
     /// Returns the parties that wait for a slot alone, in their order.
     fn in_mutex(&self) -> impl Iterator<Item = &Party> {
         let (ahead, behind) = self.line.0.split_at(self.line.holders());
@@ -258,6 +270,24 @@ mod tests {
         assert_eq!(without_slot(&[one.clone(), two.clone()]), [second]);
         let between = in_line(other, Mode::Exclusive, 4);
         assert_eq!(without_slot(&[between, one, two]), [other, first, second]);
+    }
+
+    #[test]
+    fn a_holder_keeps_others_out_and_not_itself() {
+        let [own, other, waiter] = [(); 3].map(|()| Token::fresh());
+        let out = |names: &[Vec<String>], outer: &[Token]| {
+            let view = View::of(&names.concat());
+            view.keeps_out(own, outer).map(|party| party.token.unwrap())
+        };
+        let readers = [
+            in_line(other, Mode::Shared, 0),
+            in_line(waiter, Mode::Shared, 2),
+        ];
+        assert_eq!(out(&readers, &[]), Some(other));
+        assert_eq!(out(&readers, &[waiter]), Some(waiter));
+        let ours = in_line(own, Mode::Exclusive, 0);
+        assert_eq!(out(&[ours, in_line(waiter, Mode::Exclusive, 4)], &[]), None);
+        assert_eq!(out(&[waits(waiter, MODE, 1)], &[]), Some(waiter));
     }
 
     #[test]

@@ -86,8 +86,8 @@ pub(super) async fn read_all(
     Ok(all)
 }
 
-/// Returns the holder of a lock of which this is seen, of several one that is among `outer`; without a
-/// holder the first waiter. `None` if it is gone, or nothing keeps `own` out any more.
+/// Returns what keeps `own` out of a lock of which this is seen. `None` if it is gone, or nothing does
+/// any more.
 pub(super) async fn blocker(
     wire: &mut Wire,
     path: &LockPath,
@@ -95,28 +95,16 @@ pub(super) async fn blocker(
     own: Token,
     outer: &[Token],
 ) -> Result<Option<Blocker>, Fault> {
-    let mode = view.mode();
-    if view.leases().is_empty() && mode.is_some_and(|mode| mode.number().is_some()) {
+    let has_slots = view.mode().is_some_and(|mode| mode.number().is_some());
+    let listed;
+    let view = if has_slots && view.leases().is_empty() {
         // A claim of another kind has not listed the leases.
-        let view = View::of(&list(wire, path, ALL).await?);
-        if view.holders().iter().any(|party| party.is_of(&[own])) {
-            return Ok(None);
-        }
-        return shown(wire, path, &view, outer).await;
-    }
-    shown(wire, path, view, outer).await
-}
-
-async fn shown(
-    wire: &mut Wire,
-    path: &LockPath,
-    view: &View,
-    outer: &[Token],
-) -> Result<Option<Blocker>, Fault> {
-    let holders = view.holders();
-    let meant = holders.iter().copied().find(|party| party.is_of(outer));
-    let first = meant.or(holders.first().copied());
-    let Some(party) = first.or_else(|| view.waiting().first().copied()) else {
+        listed = View::of(&list(wire, path, ALL).await?);
+        &listed
+    } else {
+        view
+    };
+    let Some(party) = view.keeps_out(own, outer) else {
         return Ok(None);
     };
     let names: Vec<&str> = [party.first()]
@@ -134,10 +122,10 @@ async fn shown(
     let occupant = occupant(party, &data, stat, slot);
     let members = occupant
         .holder()
-        .filter(|(_, details)| meant.is_none() && details.mode.has_members())
+        .filter(|(_, details)| !party.is_of(outer) && details.mode.has_members())
         .map(|(token, details)| Members {
             marker: marker(details),
-            count: holders.len() as u64,
+            count: view.holders().len() as u64,
             shown: Some((token, details.clone())),
         });
     let occupant = members.map_or(occupant, |members| {
