@@ -11,12 +11,6 @@
 //! that knows it is enough to skip the command, and a majority without one to run it.
 
 mod losing;
-/// Returns the nodes that may have done what they were asked, though no answer came.
-fn unknown(faults: &Faults) -> Vec<usize> {
-    let unknown = faults.only(|fault| fault.kind == FaultKind::Unknown);
-    unknown.iter().map(|there| there.node).collect()
-}
-
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -500,10 +494,10 @@ impl Holding {
         mut hurried: watch::Receiver<bool>,
     ) {
         // The nodes that may have given the lock back, though no answer came.
-        let mut unheard = unknown(&count.faults);
+        let is_unknown = |fault: &Fault| fault.kind == FaultKind::Unknown;
+        let mut unheard = nodes_of(&count.faults, is_unknown);
         while count.ours < self.nodes.quorum().needed() {
-            let silent = count.faults.only(Fault::may_pass);
-            let silent: Vec<usize> = silent.iter().map(|there| there.node).collect();
+            let silent = nodes_of(&count.faults, Fault::may_pass);
             if silent.is_empty() {
                 return;
             }
@@ -523,16 +517,22 @@ impl Holding {
             count.ours += again.ours;
             for (node, how) in again.revoked {
                 if unheard.contains(&node) {
-                    let nodes = &self.nodes;
-                    nodes.add_fault(&mut count.gone, node, Fault::unheard());
+                    self.nodes
+                        .add_fault(&mut count.gone, node, Fault::unheard());
                 } else {
                     count.revoked.push((node, how));
                 }
             }
-            unheard.extend(unknown(&again.faults));
+            unheard.extend(nodes_of(&again.faults, is_unknown));
             count.gone.extend(again.gone);
             count.faults = count.faults.only(|fault| !fault.may_pass());
             count.faults.extend(again.faults);
         }
     }
+}
+
+/// Returns the nodes whose faults satisfy `is_meant`.
+fn nodes_of(faults: &Faults, is_meant: impl Fn(&Fault) -> bool) -> Vec<usize> {
+    let meant = faults.only(is_meant);
+    meant.iter().map(|there| there.node).collect()
 }

@@ -359,7 +359,7 @@ impl Node for RedisNode {
                 let mut command = on_keys("break", &self.names, WITH_MEMBERS);
                 command
                     .arg(token.to_string())
-                    .arg(&tombstone)
+                    .arg(tombstone)
                     .arg(self.names.wake_channel(token.as_uuid()));
                 command
             }
