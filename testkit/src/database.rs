@@ -38,6 +38,9 @@ pub trait Database: Sized + 'static {
     /// The statement that gives that user two sessions at most.
     const TWO_SESSIONS: &'static str;
 
+    /// Lets each change of a row take 10 ms more once the row is changed, as on a disk.
+    const LINGERS: &'static str;
+
     /// Starts one; `None` where it is not installed, which is printed.
     fn start() -> Option<Self> {
         Self::start_with(&[])

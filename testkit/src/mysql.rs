@@ -149,6 +149,8 @@ impl Database for MariaDb {
         "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'rlock'";
     const STATEMENTS: &'static str = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'";
     const TWO_SESSIONS: &'static str = "ALTER USER rlock@'%' WITH MAX_USER_CONNECTIONS 2";
+    const LINGERS: &'static str =
+        "CREATE TRIGGER lingers AFTER UPDATE ON shedlock FOR EACH ROW DO SLEEP(0.01)";
 
     fn start_with(settings: &[&str]) -> Option<Self> {
         is_installed().then(|| Self(Self::prepared(settings)).started())

@@ -158,6 +158,8 @@ impl Database for Postgres {
     const STATEMENTS: &'static str =
         "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'rlock'";
     const TWO_SESSIONS: &'static str = "ALTER ROLE rlock CONNECTION LIMIT 2";
+    const LINGERS: &'static str = "CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END$$; \
+         CREATE TRIGGER lingers AFTER UPDATE ON shedlock FOR EACH ROW EXECUTE FUNCTION linger()";
 
     fn start_with(settings: &[&str]) -> Option<Self> {
         Some(Self::of(Self::prepared(settings)?).started())

@@ -2,7 +2,8 @@
 //! text of statements.
 //!
 //! 1. A time is one without a zone, and in UTC, as ShedLock's `usingDbTime()` writes it.
-//! 2. The time [`Dialect::now`] is that of a statement's start, or of its message's.
+//! 2. The time [`Dialect::now`] is that of a statement's start, or of its message's; [`Dialect::begun`]
+//!    is that of a message's.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -89,6 +90,12 @@ pub(in crate::store) trait Dialect: Sync {
     /// Returns the time.
     fn now(&self) -> &'static str;
 
+    /// Returns the time at which a message that writes began. A lock that it took or extended has no
+    /// less time left by that than it was given, however long the write has taken since.
+    fn begun(&self) -> &'static str {
+        self.now()
+    }
+
     /// Returns the time `span` after [`Self::now`].
     fn after(&self, span: Duration) -> String;
 
@@ -113,8 +120,8 @@ pub(in crate::store) trait Dialect: Sync {
     /// Returns the unix time of a column in µs, whatever is in it.
     fn begin_shown(&self, column: &str) -> String;
 
-    /// Returns the µs from [`Self::now`] until the time of a column, whatever is in it.
-    fn left_shown(&self, column: &str) -> String;
+    /// Returns the µs from `now` until the time of a column, whatever is in it.
+    fn left_shown(&self, column: &str, now: &str) -> String;
 
     /// Returns the condition that it is not `deadline` yet, a unix time in µs. Unlike [`Self::now`]
     /// this is the time at which the condition is looked at.

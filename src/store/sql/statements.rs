@@ -96,12 +96,17 @@ impl Table {
         }
     }
 
+    /// Shows the row of the lock, behind statements that write it.
+    fn shown_behind(&self, key: &str) -> String {
+        self.shown(&[key], self.dialect.begun())
+    }
+
     /// Shows the rows `names`: name, holder, begin, time left, now.
-    fn shown(&self, names: &[&str]) -> String {
+    fn shown(&self, names: &[&str], now: &str) -> String {
         let (own, [_, until, at, by], dialect) = (&self.own, self.columns(), self.dialect);
         let begin = dialect.begin_shown(at);
-        let left = dialect.left_shown(until);
-        let now = dialect.micros(dialect.now());
+        let left = dialect.left_shown(until, now);
+        let now = dialect.micros(now);
         let one = |name: &&str| {
             let (quoted, is) = (dialect.quoted(name), self.is(name));
             format!("SELECT {quoted}, {by}, {begin}, {left}, {now} FROM {own} WHERE {is}")
@@ -172,7 +177,7 @@ impl Table {
             dialect.is_before(deadline),
         );
         let take = self.update(key, &sets, &condition);
-        self.message(true, &[take, self.shown(&[key])], 1)
+        self.message(true, &[take, self.shown_behind(key)], 1)
     }
 
     /// Adds the row of a lock, which is free.
@@ -190,7 +195,7 @@ impl Table {
     /// Extends the lock if it is the token's.
     pub(super) fn renew(&self, key: &str, token: Token, ttl: Duration) -> Message {
         let renew = self.extended(key, &[State::Held], token, ttl);
-        self.message(true, &[renew, self.shown(&[key])], 1)
+        self.message(true, &[renew, self.shown_behind(key)], 1)
     }
 
     fn extended(&self, key: &str, states: &[State], token: Token, ttl: Duration) -> String {
@@ -221,7 +226,7 @@ impl Table {
             dialect.is_before(again.deadline),
         );
         let take = self.update(key, &sets, &condition);
-        self.message(true, &[renew, take, self.shown(&[key])], 2)
+        self.message(true, &[renew, take, self.shown_behind(key)], 2)
     }
 
     /// Gives the lock back if it is the token's, and writes the records before. One statement parks
@@ -248,7 +253,7 @@ impl Table {
         };
         let park = self.changed(key, State::Parked, &self.dialect.after(left), "", &park);
         let ours = self.held(states(true), token);
-        let free = self.changed(key, State::Free, self.dialect.now(), "", &ours);
+        let free = self.changed(key, State::Free, self.dialect.begun(), "", &ours);
         let written = |record: &RecordRow| self.recorded(key, record, &ours);
         let is_late = self.held(&[State::Free], token);
         let end = format!("{} = {PAST}", self.columns[1]);
@@ -257,7 +262,7 @@ impl Table {
             park,
             free,
             self.update(key, &end, &is_late),
-            self.shown(&[key]),
+            self.shown_behind(key),
         ]);
         let shows = statements.len() - 1;
         self.message(true, &statements, shows)
@@ -278,7 +283,7 @@ impl Table {
         let sets = format!("{by} = {}, {until} = {until}", self.dialect.quoted(value));
         let ours = self.owned(&[State::Held], token);
         let entomb = self.update(key, &sets, &format!("{ours} AND {}", self.is_taken()));
-        self.message(true, &[entomb, self.shown(&[key])], 1)
+        self.message(true, &[entomb, self.shown_behind(key)], 1)
     }
 
     /// Takes the token's lock away. The fence passes `fence`, so that its holder cannot take it
@@ -299,7 +304,7 @@ impl Table {
         let ours = self.owned(&[State::Held, State::Dead, State::Parked], token);
         let ours = format!("{ours} AND {}", self.is_taken());
         let delete = self.changed(key, State::Gone, PAST, &passed, &ours);
-        let mut statements = vec![delete, self.shown(&[key])];
+        let mut statements = vec![delete, self.shown_behind(key)];
         let gone = self.owned(&[State::Gone], token);
         statements.extend(record.map(|record| self.recorded(key, record, &gone)));
         self.message(true, &statements, 1)
@@ -315,7 +320,7 @@ impl Table {
             self.is_taken()
         );
         let delete = self.update(key, &sets, &condition);
-        self.message(true, &[delete, self.shown(&[key])], 1)
+        self.message(true, &[delete, self.shown_behind(key)], 1)
     }
 
     /// Forgets the success of `token`.
@@ -325,18 +330,18 @@ impl Table {
         let sets = format!("{by} = '{once}-', {until} = {until}");
         let condition = format!("{by} LIKE '{once}{token} %'");
         let forget = self.update(&format!("{once}{key}"), &sets, &condition);
-        self.message(true, &[forget, self.shown(&[key])], 1)
+        self.message(true, &[forget, self.shown_behind(key)], 1)
     }
 
     /// Shows the lock.
     pub(super) fn peek(&self, key: &str) -> Message {
-        self.message(false, &[self.shown(&[key])], 0)
+        self.message(false, &[self.shown(&[key], self.dialect.now())], 0)
     }
 
     /// Shows the lock and its record.
     pub(super) fn look(&self, key: &str) -> Message {
         let records = RecordKind::ALL.map(|kind| format!("{}{key}", kind.prefix()));
-        let shown = self.shown(&[key, &records[0], &records[1]]);
+        let shown = self.shown(&[key, &records[0], &records[1]], self.dialect.now());
         self.message(false, &[shown], 0)
     }
 

@@ -44,7 +44,12 @@ pub type MariaDbWorld = SqlWorld<MariaDb>;
 
 impl<D: SharedDatabase> World for SqlWorld<D> {
     fn with(test: impl FnOnce(&Self)) {
-        let start = || D::start().map(|server| Self(RefCell::new(server)));
+        let start = || {
+            D::start().map(|server| {
+                server.sql(D::LINGERS);
+                Self(RefCell::new(server))
+            })
+        };
         D::shared().with(start, |world| {
             if let Some(world) = world {
                 test(world);

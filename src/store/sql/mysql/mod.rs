@@ -1,6 +1,7 @@
 //! MySQL and MariaDB: their statements.
 //!
-//! A request is no transaction: each of its statements is one, and has its own time.
+//! A request is no transaction: each of its statements is one, and has its own time. One that writes
+//! begins with a statement that notes its time.
 
 mod columns;
 mod connection;
@@ -31,6 +32,9 @@ pub(super) struct MySql;
 
 /// The time of a statement's start, as ShedLock's `usingDbTime()` writes it.
 const NOW: &str = "UTC_TIMESTAMP(3)";
+
+/// The time of a message's start, which [`Dialect::before`] notes.
+const BEGUN: &str = "CAST(@begun AS DATETIME(3))";
 
 /// The begin of unix time.
 const EPOCH: &str = "TIMESTAMP'1970-01-01 00:00:00'";
@@ -169,8 +173,17 @@ impl Dialect for MySql {
         Ok(greeting)
     }
 
+    fn before(&self, _: &Table, is_write: bool) -> Vec<String> {
+        let noted = is_write.then(|| format!("SET @begun = {NOW}"));
+        noted.into_iter().collect()
+    }
+
     fn now(&self) -> &'static str {
         NOW
+    }
+
+    fn begun(&self) -> &'static str {
+        BEGUN
     }
 
     fn after(&self, span: Duration) -> String {
@@ -200,8 +213,8 @@ impl Dialect for MySql {
         format!("COALESCE({}, 0)", between(EPOCH, column))
     }
 
-    fn left_shown(&self, column: &str) -> String {
-        format!("COALESCE({}, 0)", between(NOW, column))
+    fn left_shown(&self, column: &str, now: &str) -> String {
+        format!("COALESCE({}, 0)", between(now, column))
     }
 
     fn is_before(&self, deadline: u64) -> String {

@@ -141,9 +141,12 @@ fn rows(columns: u8, rows: &[Vec<String>], has_more: bool) -> Vec<u8> {
     bytes
 }
 
-/// The begin of the answer to a request: updates.
+/// The begin of the answer to a request: the time is noted, and rows are updated. One that updates none
+/// only looks.
 fn updated(counts: &[u8]) -> Vec<u8> {
-    counts.iter().flat_map(|count| done(*count, true)).collect()
+    let noted = counts.first().map(|_| done(0, true));
+    let updates = counts.iter().map(|count| done(*count, true));
+    noted.into_iter().chain(updates).flatten().collect()
 }
 
 /// The same, and the row of a lock that was taken at `begin`.

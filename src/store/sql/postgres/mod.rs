@@ -162,11 +162,11 @@ impl Dialect for Postgres {
         self.micros(&begin)
     }
 
-    fn left_shown(&self, column: &str) -> String {
+    fn left_shown(&self, column: &str, now: &str) -> String {
         // An end that never comes has a difference too. It is told as it is compared with the time:
         // where the column has a time zone, a time of day that spring leaves out counts as later.
-        let end = format!("LEAST({column}, {NOW} + interval '1000 years')");
-        self.micros(&format!("{end} - {NOW}"))
+        let end = format!("LEAST({column}, {now} + interval '1000 years')");
+        self.micros(&format!("{end} - {now}"))
     }
 
     fn is_before(&self, deadline: u64) -> String {
@@ -350,7 +350,7 @@ mod tests {
     fn the_time_left_is_told_as_it_is_compared() {
         assert!(
             !Postgres
-                .left_shown("lock_until")
+                .left_shown("lock_until", NOW)
                 .contains("lock_until::timestamp")
         );
     }
