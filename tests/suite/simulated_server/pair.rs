@@ -38,7 +38,7 @@ pub(super) fn now() -> WallMicros {
 }
 
 /// A stream to a real server or sentinel.
-trait Stream: Read + Write {
+trait Stream: Read + Write + Send {
     /// Ends it, though another process may have the descriptor.
     fn end(&self);
 }
