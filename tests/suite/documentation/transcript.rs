@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use testkit::program::install_script;
@@ -51,6 +54,7 @@ impl Host {
         }
         shell
             .args(["-c", "exec sh -s 2>&1"])
+            .process_group(0)
             .current_dir(folder)
             .env("PATH", path)
             .env("LOGNAME", "deploy");
@@ -88,7 +92,9 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = self.shell.kill();
+        // An rlock of the shell's that waits would go on without it.
+        let group = Pid::from_raw(self.shell.id().cast_signed());
+        let _ = killpg(group, Signal::SIGTERM);
         let _ = self.shell.wait();
     }
 }
