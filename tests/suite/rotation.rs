@@ -81,8 +81,8 @@ fn certificates_that_are_replaced_in_their_files_are_used_by_a_run() {
             server.cli(&["CONFIG", "SET", "tls-session-caching", "no"]),
             "OK"
         );
-        // On a busy machine an answer may have been late, and another connection been tried. The other
-        // line is that of the one that asks.
+        // After a late answer rlock may have a second connection for a moment. The other line is
+        // redis-cli's own.
         eventually("the holder has one connection", || {
             server.cli(&["CLIENT", "LIST"]).lines().count() == 2
         });

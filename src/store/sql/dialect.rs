@@ -2,8 +2,8 @@
 //! text of statements.
 //!
 //! 1. A time is one without a zone, and in UTC, as ShedLock's `usingDbTime()` writes it.
-//! 2. The time [`Dialect::now`] is that of a statement's start, or of its message's; [`Dialect::begun`]
-//!    is that of a message's.
+//! 2. [`Dialect::now`] is the time of a statement's start, or of its message's. [`Dialect::begun`] is
+//!    that of its message's.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -83,15 +83,13 @@ pub(in crate::store) trait Dialect: Sync {
     fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, NotBegun>;
 
     /// Returns the statements that stand before those of a request.
-    fn before(&self, _table: &Table, _is_write: bool) -> Vec<String> {
-        Vec::new()
-    }
+    fn before(&self, table: &Table, is_write: bool) -> Vec<String>;
 
     /// Returns the time.
     fn now(&self) -> &'static str;
 
-    /// Returns the time at which a message that writes began. A lock that it took or extended has no
-    /// less time left by that than it was given, however long the write has taken since.
+    /// Returns the time at which a message that writes began. By this time a lock that it took or
+    /// extended has all the time left that it was given, however long its commit took.
     fn begun(&self) -> &'static str {
         self.now()
     }
