@@ -24,6 +24,7 @@ macro_rules! database_suite {
             a_script_keeps_a_lock_by_its_token
             a_lock_whose_lease_is_over_is_not_given_back
             a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter
+            a_request_that_waited_for_a_release_gets_the_lock
             a_lock_is_broken_within_seconds_and_its_record_says_by_whom
             hostile_names_are_names_and_inspect_lists_them
             a_name_may_have_all_the_room_there_is
@@ -387,6 +388,18 @@ pub(crate) fn a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter<D: She
         "SELECT COUNT(*) FROM shedlock WHERE lock_until - INTERVAL '60' SECOND >= '{later}'"
     ));
     assert_eq!(is_later, "1", "{} {later}", end(&server));
+}
+
+/// It is made before the time of the release, and gets the row behind it.
+pub(crate) fn a_request_that_waited_for_a_release_gets_the_lock<D: ShedLocked>(server: D) {
+    job(&server).sh("true").code(0);
+    let blocking = Transaction::begin(&server);
+    let patient = ["-n", "--ttl", "1m", "--node-timeout", "10s"];
+    let run = job(&server).args(patient).args(["--", "true"]).spawn();
+    eventually("it waits", || server.waiting() == 1);
+    let later = server.sql(&format!("SELECT {}", D::NOW));
+    blocking.commit(&format!("UPDATE shedlock SET lock_until = '{later}'"));
+    run.finish().code(0);
 }
 
 pub(crate) fn a_name_may_have_all_the_room_there_is<D: ShedLocked>(server: D) {

@@ -97,6 +97,11 @@ impl Row {
         self.owner() == Some((state, token))
     }
 
+    /// Whether no rlock has the lock any more that had it last, whatever the time.
+    pub(super) fn was_given_back(&self) -> bool {
+        self.owner().is_some_and(|(state, _)| !state.holds())
+    }
+
     /// Returns the fence of the last grant.
     pub(super) fn fence(&self) -> Option<Fence> {
         Fence::new(self.locked_at)
@@ -395,6 +400,18 @@ mod tests {
         ));
         let occupant = parked.occupant().unwrap();
         assert!(occupant.is_parked() && !occupant.holder().unwrap().1.kept);
+    }
+
+    #[test]
+    fn a_lock_was_given_back_if_an_rlock_says_so() {
+        for state in State::ALL {
+            let there = row(format!("{}{} 30000", state.prefix(), Token::fresh()));
+            let is_over = matches!(state, State::Free | State::Gone);
+            assert_eq!(there.was_given_back(), is_over, "{state:?}");
+        }
+        for text in ["host1", "rlock free -"] {
+            assert!(!row(text.to_owned()).was_given_back(), "{text}");
+        }
     }
 
     #[test]
