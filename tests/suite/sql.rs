@@ -390,7 +390,7 @@ pub(crate) fn a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter<D: She
     assert_eq!(is_later, "1", "{} {later}", end(&server));
 }
 
-/// It is made before the time of the release, and gets the row behind it.
+/// The release ends the lock at a time that is later than the begin of the request.
 pub(crate) fn a_request_that_waited_for_a_release_gets_the_lock<D: ShedLocked>(server: D) {
     job(&server).sh("true").code(0);
     let blocking = Transaction::begin(&server);

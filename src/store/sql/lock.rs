@@ -237,7 +237,8 @@ impl Lock {
             if super::is_reserved(&row.locked_by) {
                 return Err(one_name("its row is the record of another lock"));
             }
-            // It was given back while the request waited for the row. The request has an earlier time.
+            // Another rlock gave it back while this request waited for the row. The end that it wrote is
+            // later than the time of the request, and has come by now.
             let ends_now = row.left.is_some_and(|left| left < self.pool.limit);
             if tries_left > 0 && ends_now && row.was_given_back() {
                 continue;

@@ -97,7 +97,7 @@ impl Row {
         self.owner() == Some((state, token))
     }
 
-    /// Whether no rlock has the lock any more that had it last, whatever the time.
+    /// Whether the rlock that had the lock last has lost it or given it back, whatever the time.
     pub(super) fn was_given_back(&self) -> bool {
         self.owner().is_some_and(|(state, _)| !state.holds())
     }
