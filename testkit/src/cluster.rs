@@ -1,5 +1,6 @@
 //! A cluster: primaries that share the slots, their replicas, and slots that are moved by hand.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::{Port, Server, eventually};
 const SLOTS: usize = 16_384;
 
 /// Time after which the others take a silent member for dead.
-const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Primaries and their replicas. All of them end with it.
 pub struct Cluster {
@@ -80,6 +81,15 @@ impl Cluster {
         server
     }
 
+    /// From now on the others take a member for dead that is silent for `timeout`.
+    pub fn takes_for_dead_after(&self, timeout: Duration) {
+        let timeout = timeout.as_millis().to_string();
+        for server in &self.servers {
+            let told = server.cli(&["CONFIG", "SET", "cluster-node-timeout", &timeout]);
+            assert_eq!(told, "OK");
+        }
+    }
+
     /// Waits until all members agree about slots and replicas, and each replica has what its
     /// primary has.
     pub fn settled(&self) {
@@ -94,6 +104,7 @@ impl Cluster {
                     && !["handshake", "fail", "disconnected"]
                         .iter()
                         .any(|trouble| nodes.contains(trouble))
+                    && slots_in(&nodes) == slots_in(&self.servers[0].cli(&["CLUSTER", "NODES"]))
             });
         }
         for server in &self.servers {
@@ -269,6 +280,20 @@ impl<'a> Move<'a> {
     pub fn target(&self) -> &'a Server {
         &self.cluster.servers[self.to]
     }
+}
+
+/// Returns who has which slots, by what a member says of all `nodes`.
+fn slots_in(nodes: &str) -> BTreeSet<String> {
+    let owner = |line: &str| {
+        let mut words = line.split(' ');
+        let id = words.next()?;
+        let slots: Vec<&str> = words
+            .skip(7)
+            .filter(|slot| !slot.starts_with('['))
+            .collect();
+        (!slots.is_empty()).then(|| format!("{id} {}", slots.join(" ")))
+    };
+    nodes.lines().filter_map(owner).collect()
 }
 
 /// Starts a member that knows no other yet, with more options for its port.

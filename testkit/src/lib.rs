@@ -56,7 +56,7 @@ pub mod zookeeper;
 
 pub use certificates::Certificates;
 pub use client::Client;
-pub use cluster::{Cluster, Move};
+pub use cluster::{Cluster, Move, NODE_TIMEOUT};
 pub use cut_off::CutOff;
 pub use database::Database;
 pub use etcd::Etcd;

@@ -5,8 +5,8 @@ pub(crate) use testkit::processes::{
 };
 pub(crate) use testkit::{
     Alias, Certificates, Client, Cluster, CutOff, Database, Delay, Etcd, Finished, LOADS_SLOWLY,
-    MariaDb, NOBODY, Nodes, PgBouncer, Port, Postgres, Proxy, Rlock, Rooted, Running, Sentinel,
-    Server, Session, Shared, Watched, eventually, far, far_at_first, skipped, slow,
+    MariaDb, NOBODY, NODE_TIMEOUT, Nodes, PgBouncer, Port, Postgres, Proxy, Rlock, Rooted, Running,
+    Sentinel, Server, Session, Shared, Watched, eventually, far, far_at_first, skipped, slow,
 };
 
 use std::ffi::OsStr;

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::{renewed, waiter, with_cluster};
 use crate::contest::Contest;
-use crate::support::{STEADY, eventually, rlock};
+use crate::support::{NODE_TIMEOUT, STEADY, eventually, rlock};
 
 #[test]
 fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
     with_cluster(|cluster| {
+        cluster.takes_for_dead_after(NODE_TIMEOUT);
         let (url, old) = (cluster.url(), cluster.owner("job"));
         let holder = rlock("job")
             .node(&url)
@@ -37,6 +38,7 @@ fn a_planned_failover_disturbs_no_holder_and_each_waiter_keeps_its_place() {
 #[test]
 fn a_holder_survives_the_crash_of_its_primary_and_a_waiter_follows() {
     with_cluster(|cluster| {
+        cluster.takes_for_dead_after(NODE_TIMEOUT);
         let (url, old) = (cluster.url(), cluster.owner("job"));
         let holder = rlock("job")
             .node(&url)
@@ -69,6 +71,7 @@ fn a_holder_survives_the_crash_of_its_primary_and_a_waiter_follows() {
 #[test]
 fn in_failovers_no_two_hold_the_lock() {
     with_cluster(|cluster| {
+        cluster.takes_for_dead_after(NODE_TIMEOUT);
         let contest = Contest::new(cluster.url());
         contest.run(|| {
             let old = cluster.owner("job");

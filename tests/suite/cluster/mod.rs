@@ -8,12 +8,17 @@ mod moves;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
 use crate::doctor::granted;
 use crate::support::{
-    Certificates, Cluster, Finished, Running, STEADY, Server, Shared, eventually, rlock,
-    rlock_words,
+    Certificates, Cluster, Finished, NODE_TIMEOUT, Running, STEADY, Server, Shared, eventually,
+    rlock, rlock_words,
 };
+
+/// Time after which the members of the shared cluster take a silent one for dead. A machine that is busy
+/// lets one stand still for some seconds, and a failover amid a slot's move loses the slot's keys.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Lets `test` have a cluster of three primaries with a replica each, without keys, for itself.
 fn with_cluster(test: impl FnOnce(&mut Cluster)) {
@@ -22,7 +27,9 @@ fn with_cluster(test: impl FnOnce(&mut Cluster)) {
         || Cluster::start(3, true),
         |cluster| {
             cluster.empty();
+            cluster.takes_for_dead_after(PATIENCE);
             test(cluster);
+            cluster.takes_for_dead_after(NODE_TIMEOUT);
             cluster.settled();
         },
     );
@@ -114,6 +121,7 @@ fn every_command_works_in_a_cluster_and_names_the_primary() {
                 with_token(verb, &url, key, &token).code(0).silent();
             }
         }
+        cluster.takes_for_dead_after(NODE_TIMEOUT);
         let told = rlock_words(["doctor", "--key", "job"])
             .node(&url)
             .finish()
