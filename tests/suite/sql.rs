@@ -25,6 +25,7 @@ macro_rules! database_suite {
             a_lock_whose_lease_is_over_is_not_given_back
             a_renewal_that_waited_for_the_row_makes_the_lock_no_shorter
             a_request_that_waited_for_a_release_gets_the_lock
+            a_renewal_that_waited_for_a_release_names_no_other_client
             a_lock_is_broken_within_seconds_and_its_record_says_by_whom
             hostile_names_are_names_and_inspect_lists_them
             a_name_may_have_all_the_room_there_is
@@ -167,9 +168,14 @@ impl Transaction {
         Self(client, input)
     }
 
+    /// Runs a statement, and does not wait for its end.
+    pub(crate) fn run(&mut self, statement: &str) {
+        writeln!(self.1, "{statement};").expect("a statement");
+    }
+
     /// Runs a last statement, and keeps what it did.
     pub(crate) fn commit(mut self, statement: &str) {
-        writeln!(self.1, "{statement}; COMMIT;").expect("a statement");
+        self.run(&format!("{statement}; COMMIT"));
         self.end();
     }
 
@@ -400,6 +406,19 @@ pub(crate) fn a_request_that_waited_for_a_release_gets_the_lock<D: ShedLocked>(s
     let later = server.sql(&format!("SELECT {}", D::NOW));
     blocking.commit(&format!("UPDATE shedlock SET lock_until = '{later}'"));
     run.finish().code(0);
+}
+
+/// `rlock release` gives the lock back by its token.
+pub(crate) fn a_renewal_that_waited_for_a_release_names_no_other_client<D: ShedLocked>(server: D) {
+    let patient = ["--ttl", "18s", "--node-timeout", "4s"];
+    let held = job(&server).args(patient).hold("echo ready; sleep 60");
+    let blocking = Transaction::begin(&server);
+    eventually("a renewal waits", || server.waiting() == 1);
+    let later = server.sql(&format!("SELECT {}", D::NOW));
+    blocking.commit(&format!(
+        "UPDATE shedlock SET locked_by = CONCAT('rlock free ', SUBSTR(locked_by, 12)), lock_until = '{later}'"
+    ));
+    held.finish().code(79).said(&["the key is gone"]);
 }
 
 pub(crate) fn a_name_may_have_all_the_room_there_is<D: ShedLocked>(server: D) {

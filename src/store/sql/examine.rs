@@ -19,7 +19,10 @@ pub(in crate::store) struct Facts(HashMap<String, String>);
 impl Facts {
     /// Reads the rows of all statements.
     fn of(reply: Reply) -> Self {
-        let rows = reply.0.into_iter().flat_map(|statement| statement.rows);
+        let rows = reply
+            .statements
+            .into_iter()
+            .flat_map(|statement| statement.rows);
         let fact = |row: Vec<Option<String>>| {
             let [name, value] = <[_; 2]>::try_from(row).ok()?;
             Some((name?.to_ascii_lowercase(), value?))

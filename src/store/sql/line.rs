@@ -198,7 +198,10 @@ async fn keep_awake(session: Weak<Session>, pause: Duration) {
 
 /// Whether the answer to a request for a place says that it is the first.
 fn is_first(reply: &Reply) -> bool {
-    let row = reply.0.last().and_then(|statement| statement.rows.first());
+    let row = reply
+        .statements
+        .last()
+        .and_then(|statement| statement.rows.first());
     let cell = row.and_then(|row| row.first()?.as_deref());
     // A function without a value, or one that tells whether it has.
     matches!(cell, Some("" | "t" | "1"))

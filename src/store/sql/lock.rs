@@ -94,8 +94,8 @@ pub(super) struct Seen {
     pub(super) now: u64,
 }
 
-/// Reads one row of a look.
-pub(super) fn row(cells: &[Option<String>]) -> Result<(Row, u64), Fault> {
+/// Reads one row of an answer that took `took`.
+pub(super) fn row(cells: &[Option<String>], took: Duration) -> Result<(Row, u64), Fault> {
     let [name, by, at, left, now] = cells else {
         return Err(strange());
     };
@@ -108,7 +108,7 @@ pub(super) fn row(cells: &[Option<String>]) -> Result<(Row, u64), Fault> {
         left: (left > 0).then_some(span),
         over: if left > 0 { Duration::ZERO } else { span },
     };
-    Ok((row, number(now.as_deref())?))
+    Ok((row.at_the_end(took), number(now.as_deref())?))
 }
 
 impl Lock {
@@ -189,7 +189,7 @@ impl Lock {
         let (token, ttl) = (claim.token, claim.term.ttl());
         let value = held(token, &claim.details);
         let mut is_created = false;
-        for tries_left in (0..TRIES).rev() {
+        for _ in 0..TRIES {
             let session = self.pool.session().await?;
             let asked = clock::now();
             let deadline = session.deadline(self.pool.limit);
@@ -237,12 +237,6 @@ impl Lock {
             if super::is_reserved(&row.locked_by) {
                 return Err(one_name("its row is the record of another lock"));
             }
-            // Another rlock gave it back while this request waited for the row. The end that it wrote is
-            // later than the time of the request, and has come by now.
-            let ends_now = row.left.is_some_and(|left| left < self.pool.limit);
-            if tries_left > 0 && ends_now && row.was_given_back() {
-                continue;
-            }
             if let Some(occupant) = row.occupant() {
                 if claim.ticket.is_some() {
                     self.enter_line(&session, ttl);
@@ -255,7 +249,8 @@ impl Lock {
                     "set its locked_at to a time of the past (UPDATE)",
                 ));
             }
-            // It was freed between the two statements, or the request was late.
+            // It was freed between the two statements or while the request waited for the row, or the
+            // request was late.
         }
         let why = "the lock was free, and taken by others, each time";
         Err(Fault::new(FaultKind::Unavailable, why))
@@ -595,10 +590,15 @@ fn seen_at(session: &Session, reply: &Reply, message: &Message) -> Result<Seen, 
 
 /// Returns the row that statement number `shows` has shown.
 pub(super) fn seen(reply: &Reply, shows: usize) -> Result<Seen, Fault> {
-    let statement = reply.0.get(shows).ok_or_else(strange)?;
-    let first = statement.rows.first().map(|cells| row(cells)).transpose()?;
+    let statement = reply.statements.get(shows).ok_or_else(strange)?;
+    let first = statement.rows.first();
+    let first = first.map(|cells| row(cells, reply.took)).transpose()?;
     Ok(Seen {
-        counts: reply.0.iter().map(|statement| statement.count).collect(),
+        counts: reply
+            .statements
+            .iter()
+            .map(|statement| statement.count)
+            .collect(),
         now: first.as_ref().map(|(_, now)| *now).unwrap_or_default(),
         row: first.map(|(row, _)| row),
     })

@@ -69,7 +69,7 @@ impl Lock {
             TakeAway::Forget(token) => (table.forget(&self.key, *token), None),
         };
         let reply = self.pool.ask(&message).await?;
-        let first = reply.0.first().ok_or_else(strange)?;
+        let first = reply.statements.first().ok_or_else(strange)?;
         if first.count > 0 {
             return Ok(None);
         }
@@ -91,8 +91,8 @@ impl Lock {
 }
 
 fn rows(reply: &Reply) -> Result<Vec<Row>, Fault> {
-    let statement = reply.0.first().ok_or_else(strange)?;
-    let read = |cells: &Vec<Option<String>>| row(cells).map(|(row, _)| row);
+    let statement = reply.statements.first().ok_or_else(strange)?;
+    let read = |cells: &Vec<Option<String>>| row(cells, reply.took).map(|(row, _)| row);
     statement.rows.iter().map(read).collect()
 }
 
@@ -119,7 +119,7 @@ async fn page(
     last: Option<&str>,
 ) -> Result<(Page, Option<Option<String>>), Fault> {
     let reply = pool.ask(&pool.table.list(prefix, last, PAGE)).await?;
-    let statement = reply.0.first().ok_or_else(strange)?;
+    let statement = reply.statements.first().ok_or_else(strange)?;
     let names: Vec<&str> = statement
         .rows
         .iter()

@@ -31,6 +31,9 @@ const NOTHING: &str = "-";
 /// Stands for the number of a process that keeps the lock and does not say its own.
 const UNKNOWN: &str = "?";
 
+/// Most by which a column makes a time later: one of milliseconds may round it.
+const ROUNDED: Duration = Duration::from_millis(1);
+
 /// Stands in the place of the part that is cut off.
 const ELLIPSIS: &str = "...";
 
@@ -97,9 +100,14 @@ impl Row {
         self.owner() == Some((state, token))
     }
 
-    /// Whether the rlock that had the lock last has lost it or given it back, whatever the time.
-    pub(super) fn was_given_back(&self) -> bool {
-        self.owner().is_some_and(|(state, _)| !state.holds())
+    /// Returns the row at the end of a request that took `took`. The row's times are those of the
+    /// request's begin, so that a lock seems to have time left that an rlock gave back meanwhile.
+    pub(super) fn at_the_end(self, took: Duration) -> Self {
+        let is_given_back = self.owner().is_some_and(|(state, _)| !state.holds());
+        let left = self
+            .left
+            .filter(|left| !is_given_back || *left > took + ROUNDED);
+        Self { left, ..self }
     }
 
     /// Returns the fence of the last grant.
@@ -403,14 +411,21 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_was_given_back_if_an_rlock_says_so() {
+    fn a_lock_that_was_given_back_during_a_request_has_no_time_left_at_its_end() {
+        let at_the_end = |text: &str, took| row(text.to_owned()).at_the_end(took);
+        let (longer, shorter) = (Duration::from_millis(8999), Duration::from_millis(8998));
         for state in State::ALL {
-            let there = row(format!("{}{} 30000", state.prefix(), Token::fresh()));
+            let text = format!("{}{} 30000", state.prefix(), Token::fresh());
             let is_over = matches!(state, State::Free | State::Gone);
-            assert_eq!(there.was_given_back(), is_over, "{state:?}");
+            assert_eq!(
+                at_the_end(&text, longer).left.is_none(),
+                is_over,
+                "{state:?}"
+            );
+            assert!(at_the_end(&text, shorter).left.is_some(), "{state:?}");
         }
         for text in ["host1", "rlock free -"] {
-            assert!(!row(text.to_owned()).was_given_back(), "{text}");
+            assert!(at_the_end(text, longer).left.is_some(), "{text}");
         }
     }
 

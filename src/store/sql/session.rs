@@ -133,14 +133,25 @@ pub(super) struct Session {
     is_given_up: AtomicBool,
 }
 
-/// An answer: of each statement its rows, and the number of rows that it was about.
+/// An answer.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Reply(pub(super) Vec<Statement>);
+pub(in crate::store) struct Reply {
+    /// Of each statement its rows, and the number of rows that it was about.
+    pub(super) statements: Vec<Statement>,
+    /// Time from the request to the answer.
+    pub(super) took: Duration,
+}
 
 impl Reply {
+    /// An answer to a request that took no time yet.
+    pub(super) fn of(statements: Vec<Statement>) -> Self {
+        let took = Duration::ZERO;
+        Self { statements, took }
+    }
+
     /// Returns the first row of the statement `number`; an empty one if there is none.
     pub(super) fn first_row(&self, number: usize) -> Result<&[Option<String>], Fault> {
-        let statement = self.0.get(number).ok_or_else(strange)?;
+        let statement = self.statements.get(number).ok_or_else(strange)?;
         Ok(statement
             .rows
             .first()
@@ -210,11 +221,15 @@ impl Session {
         message: &Message,
         unwritten: Option<Unwritten>,
     ) -> Result<Reply, Fault> {
+        let asked = clock::now();
         let mut reply = self.answered(&message.text, unwritten).await?;
-        if reply.0.len() < message.before {
+        if reply.statements.len() < message.before {
             return Err(strange());
         }
-        Ok(Reply(reply.0.split_off(message.before)))
+        Ok(Reply {
+            statements: reply.statements.split_off(message.before),
+            took: clock::now().since(asked),
+        })
     }
 
     /// Asks, and returns the answers to all statements.

@@ -6,7 +6,7 @@ mod logins;
 mod pooler;
 mod tables;
 
-use crate::sql::{Clock, ShedLocked, job, make_table};
+use crate::sql::{Clock, ShedLocked, Transaction, job, make_table};
 use crate::support::{Database, Postgres, eventually, rlock, rlock_words};
 
 crate::sql::database_suite!(Postgres);
@@ -64,6 +64,31 @@ fn a_holder_looks_at_its_row_from_its_first_second_on() {
         server.sql(looks) != "0"
     });
     assert!(held.is_running());
+}
+
+/// The release ends the lock at a time that is later than the begin of the look.
+#[test]
+fn a_look_that_waited_for_a_release_finds_the_lock_free() {
+    let Some(server) = Postgres::start() else {
+        return;
+    };
+    for words in [["inspect", "job"].as_slice(), &["break", "job", "--yes"]] {
+        job(&server).sh("true").code(0);
+        let mut blocking = Transaction::begin(&server);
+        blocking.run("LOCK TABLE shedlock");
+        eventually("the table is locked", || {
+            let locks = "SELECT count(*) FROM pg_locks WHERE relation = 'shedlock'::regclass AND mode = 'AccessExclusiveLock' AND granted";
+            server.sql(locks) == "1"
+        });
+        let look = rlock_words(words)
+            .node(&server.url())
+            .args(["--node-timeout", "10s"])
+            .spawn();
+        eventually("it waits", || server.waiting() == 1);
+        let later = server.sql(&format!("SELECT {}", Postgres::NOW));
+        blocking.commit(&format!("UPDATE shedlock SET lock_until = '{later}'"));
+        look.finish().code(1);
+    }
 }
 
 #[test]

@@ -216,7 +216,7 @@ async fn answer_all(
         };
         let (reply, goes_on) = match first {
             Ok((_, first)) => match answer(&mut input, first, &mut room, &mut done).await {
-                Ok(()) => (Ok(Reply(done)), true),
+                Ok(()) => (Ok(Reply::of(done)), true),
                 Err(Ended::Told(error)) => {
                     let fault = of_server(&error);
                     let goes_on = fault.kind != FaultKind::Unknown && !takes_no_writes(error.code);
@@ -494,10 +494,13 @@ mod tests {
             };
             let ((first, second), ()) = tokio::join!(asked, answers);
             let (first, second) = (first.unwrap(), second.unwrap());
-            assert_eq!((first.0.len(), second.0.len()), (2, 1));
-            assert_eq!((first.0[0].count, first.0[1].rows.len()), (3, 2));
+            assert_eq!((first.statements.len(), second.statements.len()), (2, 1));
+            assert_eq!(
+                (first.statements[0].count, first.statements[1].rows.len()),
+                (3, 2)
+            );
             let row = [Some("job".to_owned()), None, Some(String::new())];
-            assert_eq!(first.0[1].rows[1], row);
+            assert_eq!(first.statements[1].rows[1], row);
         });
     }
 

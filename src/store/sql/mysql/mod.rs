@@ -148,7 +148,7 @@ impl Dialect for MySql {
     }
 
     fn greeted(&self, table: &Table, reply: &Reply) -> Result<Greeting, NotBegun> {
-        let [_, _, facts, settings, columns, keys] = &reply.0[..] else {
+        let [_, _, facts, settings, columns, keys] = &reply.statements[..] else {
             return Err(strange().into());
         };
         let Some([now, process, engine]) = facts.rows.first().map(Vec::as_slice) else {

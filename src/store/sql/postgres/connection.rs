@@ -177,7 +177,7 @@ impl Simple {
             }
         }
         statements.pop();
-        Ok(Reply(statements))
+        Ok(Reply::of(statements))
     }
 }
 
