@@ -138,12 +138,12 @@ pub(super) struct Session {
 pub(in crate::store) struct Reply {
     /// Of each statement its rows, and the number of rows that it was about.
     pub(super) statements: Vec<Statement>,
-    /// Time from the request to the answer.
+    /// Time from the request to the answer; the session measures it.
     pub(super) took: Duration,
 }
 
 impl Reply {
-    /// An answer to a request that took no time yet.
+    /// An answer as a connection reads it.
     pub(super) fn of(statements: Vec<Statement>) -> Self {
         let took = Duration::ZERO;
         Self { statements, took }
@@ -221,15 +221,12 @@ impl Session {
         message: &Message,
         unwritten: Option<Unwritten>,
     ) -> Result<Reply, Fault> {
-        let asked = clock::now();
         let mut reply = self.answered(&message.text, unwritten).await?;
         if reply.statements.len() < message.before {
             return Err(strange());
         }
-        Ok(Reply {
-            statements: reply.statements.split_off(message.before),
-            took: clock::now().since(asked),
-        })
+        reply.statements.drain(..message.before);
+        Ok(reply)
     }
 
     /// Asks, and returns the answers to all statements.
@@ -238,8 +235,11 @@ impl Session {
     }
 
     async fn answered(&self, text: &str, unwritten: Option<Unwritten>) -> Result<Reply, Fault> {
+        let asked = clock::now();
         let answer = self.connection.ask(text, unwritten).await;
-        answer.map_err(|fault| without(self.password.as_ref(), fault))
+        let mut reply = answer.map_err(|fault| without(self.password.as_ref(), fault))?;
+        reply.took = clock::now().since(asked);
+        Ok(reply)
     }
 }
 
