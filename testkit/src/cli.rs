@@ -2,11 +2,29 @@
 //! thousands of times, so a process for each would take longer than the server does.
 
 use std::io::{BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use redis::{Cmd, Parser, Value};
+
+/// A stream to a server.
+pub trait Stream: Read + Write + Send {
+    /// Ends it, though a process that was forked and not yet executed may have its descriptor.
+    fn end(&self);
+}
+
+impl Stream for UnixStream {
+    fn end(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
+
+impl Stream for TcpStream {
+    fn end(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
 
 /// Asks the server behind a unix socket for `command`, after a login if there are words for
 /// it. Nothing is printed where no server is.
@@ -22,8 +40,15 @@ pub(crate) fn at_port(port: u16, login: &[&str], command: &[&str]) -> String {
     asked.unwrap_or_default()
 }
 
-/// Returns what is printed, without the last line break.
-fn ask(mut stream: impl Read + Write, login: &[&str], command: &[&str]) -> String {
+/// Asks over `stream`, and ends it. Returns what is printed, without the last line break.
+pub fn ask(mut stream: impl Stream, login: &[&str], command: &[&str]) -> String {
+    let printed = answer(&mut stream, login, command);
+    // The server would still count the client in the next answer.
+    stream.end();
+    printed
+}
+
+fn answer(stream: &mut impl Stream, login: &[&str], command: &[&str]) -> String {
     let mut packed = Vec::new();
     if !login.is_empty() {
         packed = pack(&[&["AUTH"], login].concat());

@@ -25,7 +25,7 @@
 )]
 
 mod certificates;
-mod cli;
+pub mod cli;
 mod client;
 mod cluster;
 mod cut_off;

@@ -1,8 +1,10 @@
-//! Servers of the kit: a port that another program takes fails no test.
+//! Servers of the kit: nothing that another program or test does meanwhile fails a test.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixStream;
 
+use testkit::cli;
 use tokio::net::TcpSocket;
 
 use crate::support::{Port, Server, rlock};
@@ -45,4 +47,14 @@ fn a_server_that_is_down_keeps_its_port() {
     server.come_back();
     assert_eq!(server.port(), port);
     serves(&server);
+}
+
+#[test]
+fn an_answer_is_the_end_of_its_client_while_a_fork_has_the_descriptor() {
+    let server = Server::start();
+    let stream = UnixStream::connect(server.socket()).expect("a server");
+    let forked = stream.try_clone().expect("a descriptor");
+    assert_eq!(cli::ask(stream, &[], &["PING"]), "PONG");
+    assert_eq!(server.cli(&["CLIENT", "LIST"]).lines().count(), 1);
+    drop(forked);
 }

@@ -1,11 +1,11 @@
 //! A real server and a simulated one that are asked the same.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use simulation::server::{Peer, Right, Server, WallMicros};
+use testkit::cli::Stream;
 
 use super::frame::Frame;
 use crate::support;
@@ -35,24 +35,6 @@ pub(super) fn now() -> WallMicros {
         .duration_since(UNIX_EPOCH)
         .expect("a time after 1970");
     WallMicros(i64::try_from(since.as_micros()).expect("a time before the year 292,000"))
-}
-
-/// A stream to a real server or sentinel.
-trait Stream: Read + Write + Send {
-    /// Ends it, though another process may have the descriptor.
-    fn end(&self);
-}
-
-impl Stream for UnixStream {
-    fn end(&self) {
-        let _ = self.shutdown(Shutdown::Both);
-    }
-}
-
-impl Stream for TcpStream {
-    fn end(&self) {
-        let _ = self.shutdown(Shutdown::Both);
-    }
 }
 
 /// A connection to a real server or sentinel.
