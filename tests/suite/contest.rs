@@ -2,11 +2,18 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::eventually_within;
 
 use crate::support::{eventually, rlock};
 
 /// Number of clients that want the lock at the same time.
 const CONTENDERS: usize = 8;
+
+/// Longest time for which a client waits and holds the lock. It is longer than any failover takes:
+/// on a busy machine sentinels do nothing for half a minute at a time.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Clients that take the lock again and again, each by one rlock after the other.
 ///
@@ -64,8 +71,7 @@ impl Contest {
         );
         while !is_over.load(Ordering::Relaxed) {
             // Without the guard a lock that the failover lost may be granted while its holder is
-            // being stopped. The wait is longer than any failover takes: on a busy machine sentinels
-            // do nothing for half a minute at a time.
+            // being stopped.
             let run = rlock("job").node(&self.url).args([
                 "--ttl",
                 "2s",
@@ -76,7 +82,9 @@ impl Contest {
                 "--wait",
                 "10m",
             ]);
-            let ended = run.sh(&script);
+            let mut running = run.args(["--", "sh", "-c", &script]).spawn();
+            eventually_within(PATIENCE, "rlock ends", || !running.is_running());
+            let ended = running.finish();
             assert!(
                 ended.exited_with(0) || ended.exited_with(79),
                 "{}",
