@@ -43,7 +43,7 @@ pub(crate) fn at_port(port: u16, login: &[&str], command: &[&str]) -> String {
 /// Asks over `stream`, and ends it. Returns what is printed, without the last line break.
 pub fn ask(mut stream: impl Stream, login: &[&str], command: &[&str]) -> String {
     let printed = answer(&mut stream, login, command);
-    // The server would still count the client in the next answer.
+    // Else the server may still count this client when it answers the next one.
     stream.end();
     printed
 }

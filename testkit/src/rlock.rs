@@ -265,9 +265,14 @@ impl Running {
     }
 
     /// Waits for the end of rlock and of all processes that have its output open.
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(self) -> Finished {
+        self.finish_within(LIMIT)
+    }
+
+    /// The same. `limit` is the longest wait for the end of rlock.
+    pub fn finish_within(mut self, limit: Duration) -> Finished {
         drop(self.stdin.take());
-        let status = self.ended();
+        let status = self.ended(limit);
         let took = self.begin.elapsed();
         while let Ok(line) = self.lines.recv_timeout(LIMIT) {
             self.seen.push(line);
@@ -281,13 +286,13 @@ impl Running {
         }
     }
 
-    fn ended(&mut self) -> ExitStatus {
+    fn ended(&mut self, limit: Duration) -> ExitStatus {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("rlock's state") {
                 return status;
             }
-            if begin.elapsed() > LIMIT {
+            if begin.elapsed() > limit {
                 let _ = self.child.kill();
                 let told = self.all_told();
                 panic!("rlock did not end; stdout {:?}, stderr {told:?}", self.seen);

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::eventually_within;
+use testkit::LIMIT;
 
 use crate::support::{eventually, rlock};
 
 /// Number of clients that want the lock at the same time.
 const CONTENDERS: usize = 8;
 
-/// Longest time for which a client waits and holds the lock. It is longer than any failover takes:
-/// on a busy machine sentinels do nothing for half a minute at a time.
+/// Longest time for which a client waits for the lock. It is longer than any failover takes: on a
+/// busy machine sentinels do nothing for half a minute at a time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Clients that take the lock again and again, each by one rlock after the other.
@@ -80,11 +80,10 @@ impl Contest {
                 "--kill-after",
                 "0",
                 "--wait",
-                "10m",
+                &format!("{}s", PATIENCE.as_secs()),
             ]);
-            let mut running = run.args(["--", "sh", "-c", &script]).spawn();
-            eventually_within(PATIENCE, "rlock ends", || !running.is_running());
-            let ended = running.finish();
+            let running = run.args(["--", "sh", "-c", &script]).spawn();
+            let ended = running.finish_within(PATIENCE + LIMIT);
             assert!(
                 ended.exited_with(0) || ended.exited_with(79),
                 "{}",

@@ -1,4 +1,5 @@
-//! Servers of the kit: nothing that another program or test does meanwhile fails a test.
+//! Servers of the kit: a port that another program takes fails no test, nor does a descriptor that a
+//! fork has.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
